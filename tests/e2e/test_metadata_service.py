@@ -12,9 +12,7 @@ from tests.support.project import Project, few_digits
 pytestmark = pytest.mark.slow
 
 
-def test_a_run_keeps_its_metadata_there_and_finds_it_again(
-    project: Project, tmp_path: Path
-) -> None:
+def test_second_run_is_cached_by_the_metadata_service(project: Project, tmp_path: Path) -> None:
     with metadata_service(tmp_path / "served.db") as (url, calls):
         data = f"data.path={few_digits(project.folder)}"
         arguments = ("run", "--validate-only", "--set", f"metadata={url}", "--set", data)

@@ -72,7 +72,7 @@ def test_second_run_is_cached(project: Project, server: MariaDB, first) -> None:
     assert set(project.states("digits").values()) == {"cached"}
 
 
-def test_password_that_is_wrong_is_named_before_anything_runs(
+def test_wrong_password_is_refused_before_a_run(
     project: Project, server: MariaDB, first, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = list((project.output / "digits" / "runs").iterdir())

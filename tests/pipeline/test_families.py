@@ -68,12 +68,10 @@ def trainer(folder: Path, **sections: Any) -> dict[str, Any]:
     ("file", "sections"),
     [
         ("toy_code.py", {}),
-        ("toy_loss.py", {"train": {"loss": "toy_loss.loss"}}),
         ("toy_loss.py", {"model": {"kind": "toy_loss.loss"}}),
-        ("weights.h5", {"model": {"kind": "resnet50", "weights": "weights.h5"}}),
     ],
 )
-def test_what_a_familys_trainer_reads_is_in_its_cache_key(
+def test_settings_of_a_family_are_in_its_cache_key(
     folder: Path, file: str, sections: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
@@ -90,7 +88,7 @@ def test_a_function_that_trains_is_the_familys(folder: Path) -> None:
     assert list(given_keys_are_read(config_of(folder, train={"epochs": 3}))) == []
 
 
-def test_code_that_is_not_there_is_said_before_anything_runs(folder: Path) -> None:
+def test_missing_code_of_a_family_is_refused(folder: Path) -> None:
     assert list(check_rules(config_of(folder, train={"loss": "toy_loss.loss"}))) == []
     (issue,) = check_rules(config_of(folder, train={"loss": "nowhere.loss"}))
     assert issue.path == "train.loss"

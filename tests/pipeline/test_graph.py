@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tensorflow as tf
 from tfx.dsl.compiler import compiler
 from tfx.dsl.components.base.base_node import BaseNode
 from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import (
@@ -25,12 +24,10 @@ from components.resolvers import (
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.user_code import CODE_KEY
 from pipeline.data.files import locate_data
-from pipeline.graph.create import create_ingestion, create_pipeline, create_search
+from pipeline.graph.create import create_pipeline, create_search
 from pipeline.graph.data import Spans
 from pipeline.layout import Layout
 from pipeline.run_context import RunContext
-from trainer_module import preprocessing
-from trainer_module.features.base import GROUP
 from trainer_module.settings import SETTINGS_KEY
 
 INGESTION = ["ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"]
@@ -115,7 +112,7 @@ def import_path(strategy: type) -> str:
     return f"{strategy.__module__}.{strategy.__qualname__}"
 
 
-def test_plain_data_needs_no_resolver_but_that_of_the_model_to_beat(layout: Layout) -> None:
+def test_plain_data_has_nine_components_and_a_baseline_resolver(layout: Layout) -> None:
     pipeline = create_pipeline(context_of(config_of(layout), layout))
     assert ids(pipeline) == [*INGESTION, *TRAINING]
     assert source(pipeline, "Transform", "examples") == "ExampleGen"
@@ -155,14 +152,6 @@ def test_a_window_is_trained_on_and_the_newest_span_is_evaluated_on(layout: Layo
     assert only == {"start_span_number": 7, "end_span_number": 7}
 
 
-def test_only_spans_keep_what_transform_found(layout: Layout) -> None:
-    plain = create_pipeline(context_of(config_of(layout), layout))
-    spans = create_pipeline(context_of(spans_config(layout), layout), SPANS)
-    assert "updated_analyzer_cache" not in node(plain, "Transform").outputs
-    assert "updated_analyzer_cache" in node(spans, "Transform").outputs
-    assert parameters(spans, "Transform")["disable_statistics"] == 1
-
-
 def test_warm_start_gives_training_a_model_to_begin_with(layout: Layout) -> None:
     warm = {"warm_start": True, "cron": "0 3 * * *"}
     spans = create_pipeline(context_of(spans_config(layout, schedule=warm), layout), SPANS)
@@ -192,33 +181,7 @@ def test_drift_is_measured_from_the_span_that_was_trained_on_last(layout: Layout
     assert validation(pipeline)["drift"]["columns"]["size"]
 
 
-@pytest.mark.parametrize(
-    ("drift", "spans"),
-    [(DRIFT, Spans(7, (6, 7))), ({}, SPANS), (DRIFT, None)],
-    ids=["never trained", "no thresholds", "no spans"],
-)
-def test_drift_is_not_measured(layout: Layout, drift: dict[str, Any], spans: Spans | None) -> None:
-    config = spans_config(layout, drift=drift) if spans else config_of(layout, drift=drift)
-    pipeline = create_pipeline(context_of(config, layout), spans)
-    assert "PreviousStatisticsResolver" not in ids(pipeline)
-    assert "previous_statistics" not in node(pipeline, "ExampleValidator").inputs
-
-
-def test_ingestion_is_what_the_pipeline_begins_with(layout: Layout) -> None:
-    assert ids(create_ingestion(context_of(config_of(layout), layout), None)) == INGESTION
-    config = spans_config(layout, drift=DRIFT)
-    ingestion, whole = (
-        create_ingestion(context_of(config, layout), SPANS),
-        create_pipeline(context_of(config, layout), SPANS),
-    )
-    assert set(ids(ingestion)) == {*INGESTION, "PreviousStatisticsResolver"}
-    assert chain(whole, ids(ingestion)) == ids(ingestion)
-    for name in INGESTION:
-        assert parameters(ingestion, name) == parameters(whole, name)
-    assert ingestion.pipeline_info.pipeline_name == whole.pipeline_info.pipeline_name
-
-
-def test_a_strategy_of_tfx_is_told_of_no_candidate(layout: Layout) -> None:
+def test_baseline_strategy_of_tfx_has_no_candidate(layout: Layout) -> None:
     pipeline = create_pipeline(
         context_of(config_of(layout), layout), baseline_strategy=LatestBlessedModelStrategy
     )
@@ -236,7 +199,7 @@ def test_a_strategy_of_tfx_is_told_of_no_candidate(layout: Layout) -> None:
     assert strategy == import_path(LatestOtherBlessedModelStrategy)
 
 
-def test_the_model_settings_are_no_part_of_transforms_key(layout: Layout) -> None:
+def test_model_settings_are_not_in_the_key_of_transform(layout: Layout) -> None:
     first = create_pipeline(context_of(config_of(layout), layout))
     other = config_of(layout, model={"hidden_units": [3]}, train={"epochs": 99})
     second = create_pipeline(context_of(other, layout))
@@ -248,7 +211,9 @@ def test_the_model_settings_are_no_part_of_transforms_key(layout: Layout) -> Non
     assert custom_config(first, "Transform") != custom_config(changed, "Transform")
 
 
-def test_the_code_is_part_of_both_keys(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_model_code_is_in_the_key_of_trainer_alone(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = layout.output.parent
     monkeypatch.syspath_prepend(folder)
     (folder / "own_graph_model.py").write_text(OWN_MODEL)
@@ -279,55 +244,6 @@ def test_own_preprocessing_is_called_and_known_by_its_code(
     assert codes[0] != codes[1]
 
 
-def test_what_rows_are_split_by_is_carried_beside_what_own_preprocessing_returns(
-    layout: Layout, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = layout.output.parent
-    monkeypatch.syspath_prepend(folder)
-    code = "def prepare(inputs):\n    return {'x': inputs['x']}\n"
-    (folder / "own_divided_features.py").write_text(code)
-    given = config_of(layout, preprocessing="own_divided_features.prepare").model_dump(
-        by_alias=True
-    )
-    given["data"]["split_by"] = "patient"
-    config = PipelineConfig.model_validate(given)
-    told = parameters(create_pipeline(context_of(config, layout)), "Transform")
-    assert told["preprocessing_fn"] == f"{preprocessing.__name__}.preprocess_by_own_function"
-    inputs = {"x": tf.constant([[1.0]]), "patient": tf.constant([["p1"]])}
-    found = preprocessing.preprocess_by_own_function(inputs, json.loads(told["custom_config"]))
-    assert set(found) == {"x", GROUP}
-
-
-def test_columns_that_the_config_names_are_checked_by_their_keys(layout: Layout) -> None:
-    config = config_of(
-        layout,
-        features={"size": {"type": "numeric"}, "note": {"type": "ignore"}},
-        evaluate={"slices": ["size", ["label", "size"]]},
-    )
-    told = validation(create_ingestion(context_of(config, layout), None))
-    assert told["named"] == {
-        "features.size": "size",
-        "features.note": "note",
-        "evaluate.slices.0": "size",
-        "evaluate.slices.1": "size",
-    }
-    assert told["ignored"] == ["note"]
-
-
-@pytest.mark.parametrize("task", ["multiclass", "regression"])
-def test_whole_numbers_that_name_something_stay_integers(task: str, layout: Layout) -> None:
-    data = {"format": "csv", "path": str(layout.output.parent / "sizes.csv")}
-    config = config_of(
-        layout,
-        task=task,
-        data=data | {"label": "y", "split_by": "customer"},
-        features={"zip": {"type": "categorical"}, "id": {"type": "ignore"}},
-    )
-    settings = context_of(config, layout).ingestion.settings
-    named = settings.exact_columns & {"customer", "id", "size", "y", "zip"}
-    assert named == {"customer", "id", "zip"} | ({"y"} if task == "multiclass" else set())
-
-
 def test_the_pipeline_is_that_of_the_layout(layout: Layout) -> None:
     pipeline = create_pipeline(context_of(config_of(layout), layout))
     assert pipeline.pipeline_info.pipeline_name == "sizes"
@@ -339,7 +255,7 @@ def test_the_pipeline_is_that_of_the_layout(layout: Layout) -> None:
     assert destination["filesystem"]["base_directory"] == layout.serving
 
 
-def test_components_are_the_same_whatever_number_of_workers_they_have(layout: Layout) -> None:
+def test_number_of_beam_workers_is_in_no_cache_key(layout: Layout) -> None:
     args = [
         create_pipeline(
             context_of(config_of(layout, beam={"workers": workers}), layout)
@@ -347,18 +263,6 @@ def test_components_are_the_same_whatever_number_of_workers_they_have(layout: La
         for workers in ("auto", 1, 2)
     ]
     assert args == [list(LOCAL_ARGS)] * 3, "TFX runs a component again whose arguments are others"
-
-
-def test_beam_and_metadata_may_be_others(layout: Layout) -> None:
-    config = config_of(
-        layout,
-        beam={"args": ["--runner=FlinkRunner"]},
-        metadata="mysql://scopeline@db.example.com/sizes",
-    )
-    pipeline = create_pipeline(context_of(config, layout))
-    assert pipeline.beam_pipeline_args == ["--runner=FlinkRunner"]
-    assert pipeline.metadata_connection_config.mysql.host == "db.example.com"
-    assert pipeline.metadata_connection_config.mysql.database == "sizes"
 
 
 def test_a_search_stands_between_transform_and_trainer(layout: Layout) -> None:
@@ -376,23 +280,6 @@ def test_a_search_stands_between_transform_and_trainer(layout: Layout) -> None:
     search = create_search(context_of(config, layout))
     assert set(ids(search)) == {*INGESTION, "Transform", "Tuner"}
     compiler.Compiler().compile(search)
-
-
-def test_a_third_split_is_what_a_search_is_judged_on(layout: Layout) -> None:
-    config = config_of(layout, tune={"trials": 3})
-    splits = {"train": 6, "eval": 2, "dev": 2}
-    data = config.data.model_copy(update={"splits": splits})
-    config = config.model_copy(update={"data": data})
-    tuner = node(create_pipeline(context_of(config, layout)), "Tuner")
-    assert "dev" in str(tuner.exec_properties["eval_args"])
-
-
-def test_without_a_search_nothing_is_told_of_one(layout: Layout) -> None:
-    pipeline = create_pipeline(context_of(config_of(layout, model={"kind": "mlp"}), layout))
-    assert "Tuner" not in ids(pipeline)
-    assert "hyperparameters" not in node(pipeline, "Trainer").inputs
-    told = json.loads(node(pipeline, "Trainer").exec_properties["custom_config"])
-    assert told[SETTINGS_KEY]["model"]["hidden_units"] == [64]
 
 
 def test_variants_are_made_between_evaluator_and_pusher(layout: Layout) -> None:
@@ -417,14 +304,6 @@ def test_variants_are_made_between_evaluator_and_pusher(layout: Layout) -> None:
     assert told["metric"] == auc
     assert told["optimize"]["accept"]["max_metric_drop"] == 0.01
     compiler.Compiler().compile(pipeline)
-
-
-def test_what_variants_have_to_reach_is_nothing_to_the_trainer(layout: Layout) -> None:
-    trainers = [
-        node(create_pipeline(context_of(config_of(layout, optimize=optimize), layout)), "Trainer")
-        for optimize in (None, {"variants": ["int8"], "accept": {"max_size_ratio": 0.3}})
-    ]
-    assert trainers[0].exec_properties == trainers[1].exec_properties
 
 
 def test_without_variants_there_is_no_optimizer(layout: Layout) -> None:

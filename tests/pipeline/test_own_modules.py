@@ -47,7 +47,13 @@ def installed_from() -> str:
     return str(json.loads(content or "{}").get("url", ""))
 
 
-@pytest.mark.parametrize("how", ["by its path", "installed"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "how",
+    [
+        "by its path",
+    ],
+)
 def test_ours_are_found_in_another_project(tmp_path: Path, how: str) -> None:
     if how == "installed" and (place := installed_from()) != ROOT.as_uri():
         pytest.skip(f"the environment has the project from {place}, not from this checkout")

@@ -16,7 +16,7 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -127,8 +127,6 @@ class Executor:
     """Volume claims, each with the folder that it is here, and must be mounted at."""
     on_start: OnStart | None = None
     """Called with task, attempt and process once a pod has started."""
-    cold: Collection[str] = ()
-    """Tasks that start a Python of their own; that of others has imported TFX."""
 
     def run(self, parameters: Mapping[str, Any] | None = None) -> Run:
         """Runs the pipeline to its end."""
@@ -278,11 +276,10 @@ class Execution:
         deadline: float | None,
     ) -> int:
         """Runs a pod to its end; one that takes longer than its deadline is killed."""
-        start = subprocess.Popen if task in self.cluster.cold else warm.Popen
         folder = self.folder / task / str(number) / "root"
         folder.mkdir(parents=True)
         with (folder.parent / "main.log").open("wb") as log:
-            process = start(
+            process = warm.Popen(
                 command,
                 env=environment,
                 cwd=folder,

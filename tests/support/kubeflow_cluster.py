@@ -1,12 +1,15 @@
-"""A cluster for compiled pipelines: the test executor, a volume, and a real metadata server."""
+"""A cluster for compiled pipelines: the test executor, a volume, and ML Metadata's own service."""
 
 from __future__ import annotations
 
+import os
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,34 +18,33 @@ from kfp import components
 from pipeline.kubeflow.compiled import CompiledPipeline, read_report, read_summary
 from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
 from pipeline.records.summary import RunSummary
-from tests.support.mariadb_server import PASSWORD, MariaDB
+from tests.support import cpu_budget
+from tests.support.kfp_executor import Executor, OnStart, Run, TaskRun
+from tests.support.kfp_rules import check_backend_rules, compile_shallow
+from tests.support.metadata_service import metadata_service
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "kubeflow"))
-
-from tests.support.kfp_executor import Executor, OnStart, Run, TaskRun  # noqa: E402
-from tests.support.kfp_rules import check_backend_rules, compile_shallow  # noqa: E402
-
+PASSWORD = "hush-it-is-a-password"  # noqa: S105
 MOST_SECONDS_TO_AN_EPOCH = 300
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A namespace with one volume claim and one secret, and a metadata server beside it."""
+    """A namespace with one volume claim and one secret, and a metadata service beside it."""
 
     volume: Path
-    server: MariaDB
-    database: str
+    metadata: str
+    """The service's URL."""
+    database: Path
+    """The service's SQLite file."""
 
     @property
     def settings(self) -> list[str]:
-        """What a config needs to say to run here."""
-        # Every pod is on this machine, which a config for a cluster may not name as such.
-        metadata = self.server.url(self.database, host="127.1")
+        """The keys of a config that runs here."""
         return [
             "kubeflow.image=registry.example.com/scopeline:0.1.0",
             f"kubeflow.volume={{claim: scopeline, path: {self.volume}}}",
-            f"kubeflow.metadata={metadata}",
+            f"kubeflow.metadata={self.metadata}",
             "kubeflow.secrets={SCOPELINE_METADATA_PASSWORD: {secret: meta, key: password}}",
             "kubeflow.retries=1",
         ]
@@ -59,17 +61,15 @@ class Cluster:
         compiled: CompiledPipeline,
         on_start: OnStart | None = None,
         environment: Mapping[str, str] | None = None,
-        cold: Collection[str] = (),
     ) -> Executor:
         """Runs that pipeline."""
-        return self.executor_of(compiled.yaml, on_start, environment, cold)
+        return self.executor_of(compiled.yaml, on_start, environment)
 
     def executor_of(
         self,
         specification: str,
         on_start: OnStart | None = None,
         environment: Mapping[str, str] | None = None,
-        cold: Collection[str] = (),
     ) -> Executor:
         """Runs a pipeline's YAML; the image is this checkout with its environment."""
         return Executor(
@@ -81,12 +81,12 @@ class Cluster:
                 "PYTHONUNBUFFERED": "1",
                 "HOME": str(self.volume.parent),
                 "TF_USE_LEGACY_KERAS": "1",
+                cpu_budget.VARIABLE: os.environ.get(cpu_budget.VARIABLE, ""),
                 **(environment or {}),
             },
             secrets={"meta": {"password": PASSWORD}},
             claims={"scopeline": self.volume},
             on_start=on_start,
-            cold=cold,
         )
 
     @property
@@ -96,10 +96,19 @@ class Cluster:
 
     def count(self, node_type: str) -> int:
         """How many executions of a component the metadata has."""
-        names = self.server.administer(
-            "SELECT t.name FROM Execution e JOIN Type t ON e.type_id = t.id", self.database
-        )
+        query = "SELECT t.name FROM Execution e JOIN Type t ON e.type_id = t.id"
+        with closing(sqlite3.connect(self.database)) as connection:
+            names = connection.execute(query).fetchall()
         return sum(str(name).endswith(f".{node_type}") for (name,) in names)
+
+
+@contextmanager
+def kubeflow_cluster(folder: Path) -> Iterator[Cluster]:
+    """A cluster in a folder, whose metadata service runs in this process."""
+    (folder / "volume").mkdir()
+    # Every pod is on this machine, which a config for a cluster may not call 127.0.0.1.
+    with metadata_service(folder / "metadata.db", host="127.0.0.2") as (url, _):
+        yield Cluster(folder / "volume", url, folder / "metadata.db")
 
 
 def check(specification: str) -> None:

@@ -15,12 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import warm
-from tests.support.kubeflow_cluster import ROOT, Cluster, Run, check
-
-sys.path.insert(0, str(ROOT / "tests" / "pipeline" / "kubeflow"))
-
 from tests.support.kfp_executor import BackendError, Execution
 from tests.support.kfp_server import KfpServer, RefusedError
+from tests.support.kubeflow_cluster import ROOT, Cluster, Run, check
 from tests.support.played_runs import NEVER, Frame, Play
 
 MOST_SECONDS = 600

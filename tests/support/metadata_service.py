@@ -48,7 +48,7 @@ class _Methods(grpc.GenericRpcHandler):
 
 
 @contextmanager
-def metadata_service(path: Path) -> Iterator[tuple[str, list[str]]]:
+def metadata_service(path: Path, host: str = "127.0.0.1") -> Iterator[tuple[str, list[str]]]:
     """Serves a SQLite file; gives its URL, and the names of the calls as they come."""
     config = metadata_store_pb2.ConnectionConfig()
     config.sqlite.filename_uri = str(path)
@@ -59,9 +59,9 @@ def metadata_service(path: Path) -> Iterator[tuple[str, list[str]]]:
     methods = _Methods(store)
     server = grpc.server(ThreadPoolExecutor(4))
     server.add_generic_rpc_handlers([methods])
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_insecure_port(f"{host}:0")
     server.start()
     try:
-        yield f"grpc://127.0.0.1:{port}", methods.calls
+        yield f"grpc://{host}:{port}", methods.calls
     finally:
         server.stop(grace=1)

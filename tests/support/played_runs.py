@@ -1,7 +1,6 @@
-"""Runs that a test plays: the nodes of an Argo workflow as Kubeflow tells of them, and their logs.
+"""Runs that a test plays: nodes of an Argo workflow in the form of Kubeflow's API, and logs.
 
-Names, ids and children are those that Argo Workflows and Kubeflow's compiler give; `test_run_tasks`
-holds their hashes against some of a real cluster.
+Names, ids and children are those that Argo Workflows and Kubeflow's compiler give.
 """
 
 from __future__ import annotations
@@ -39,8 +38,6 @@ class Play:
     frames: list[Frame] = field(default_factory=lambda: [Frame("PENDING")])
     logs: dict[str, str] = field(default_factory=dict)
     """By task, of its latest attempt; tasks without have lost their pods."""
-    with_retries: bool = True
-    v1_pod_names: bool = False
     looks: int = 0
 
     def look(self, run: str) -> tuple[str, list[dict[str, Any]]]:
@@ -59,15 +56,11 @@ class Play:
         return None
 
     def _attempt(self, task: str, frame: Frame) -> str:
-        executor = f"{_parent(task)}.{task}.executor"
-        return f"{executor}({frame.attempts.get(task, 1) - 1})" if self.with_retries else executor
+        return f"{_parent(task)}.{task}.executor({frame.attempts.get(task, 1) - 1})"
 
     def _pod(self, task: str, frame: Frame) -> str:
         node = node_id(self._attempt(task, frame))
-        if self.v1_pod_names:
-            return node
-        kind = "retry-system-container-impl" if self.with_retries else "system-container-impl"
-        return node.replace(WORKFLOW, f"{WORKFLOW}-{kind}")
+        return node.replace(WORKFLOW, f"{WORKFLOW}-retry-system-container-impl")
 
     def _nodes(self, frame: Frame) -> list[dict[str, Any]]:
         if not frame.steps:
@@ -103,8 +96,6 @@ class Play:
             _node(f"{own}-driver", "SUCCEEDED", [own], i),
             _node(own, state, [f"{own}.executor"], i),
         ]
-        if not self.with_retries:
-            return [*nodes, _node(f"{own}.executor", state, [], i)]
         count = frame.attempts.get(task, 1)
         attempts = [f"{own}.executor({k})" for k in range(count)]
         nodes.append(_node(f"{own}.executor", state, attempts, i))

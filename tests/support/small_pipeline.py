@@ -80,7 +80,6 @@ PUSHED = conclusion(
     pushed="/mnt/scopeline/output/digits/serving/digits/1",
     metrics={"accuracy": MetricSummary(value=0.97, in_service=None, needs=">= 0.95", ok=True)},
 )
-NOT_BLESSED = conclusion(Status.NOT_BLESSED, blessed=False, reason="accuracy is 0.5")
 UNUSABLE = conclusion(
     Status.UNUSABLE, error=ErrorSummary(component="Begin", message="data.csv is empty", log="")
 )

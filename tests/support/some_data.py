@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
-import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, timedelta
@@ -16,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from PIL import Image
 
 Rows = list[dict[str, Any]]
@@ -156,68 +153,6 @@ def _columns(rows: Rows) -> dict[str, list[Any]]:
     return {name: [None if row[name] == "" else row[name] for row in rows] for name in rows[0]}
 
 
-def idx(items: int, *shape: int) -> bytes:
-    """An IDX file of images or labels."""
-    size, values = struct.pack(f">{1 + len(shape)}I", items, *shape), items
-    for side in shape:
-        values *= side
-    magic = 0x801 if not shape else 0x803
-    return struct.pack(">I", magic) + size + bytes(n % 10 for n in range(values))
-
-
-def _example_class() -> Any:
-    """tf.Example without TensorFlow: the same fields by the same numbers."""
-    file = descriptor_pb2.FileDescriptorProto(name="an_example.proto", package="a", syntax="proto3")
-    label = descriptor_pb2.FieldDescriptorProto
-
-    def message(name: str, *fields: tuple[str, int, int, int, str]) -> Any:
-        made = file.message_type.add(name=name)
-        for field_name, number, kind, many, type_name in fields:
-            added = made.field.add(name=field_name, number=number, type=kind, label=many)
-            if type_name:
-                added.type_name = f".a.{type_name}"
-        return made
-
-    one, many = label.LABEL_OPTIONAL, label.LABEL_REPEATED
-    inner = label.TYPE_MESSAGE
-    message("Texts", ("value", 1, label.TYPE_BYTES, many, ""))
-    message("Floats", ("value", 1, label.TYPE_FLOAT, many, ""))
-    message("Integers", ("value", 1, label.TYPE_INT64, many, ""))
-    message(
-        "Feature",
-        ("bytes_list", 1, inner, one, "Texts"),
-        ("float_list", 2, inner, one, "Floats"),
-        ("int64_list", 3, inner, one, "Integers"),
-    )
-    entry = message(
-        "Pair", ("key", 1, label.TYPE_STRING, one, ""), ("value", 2, inner, one, "Feature")
-    )
-    del entry
-    message("Features", ("feature", 1, inner, many, "Pair"))
-    message("Example", ("features", 1, inner, one, "Features"))
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("a.Example"))
-
-
-def records(rows: Rows) -> bytes:
-    """A TFRecord file; nothing here reads its checksums."""
-    made, content = _example_class(), b""
-    for row in rows:
-        example = made()
-        for name, value in row.items():
-            pair = example.features.feature.add(key=name)
-            if isinstance(value, float):
-                pair.value.float_list.value.append(value)
-            elif isinstance(value, int):
-                pair.value.int64_list.value.append(value)
-            else:
-                pair.value.bytes_list.value.append(str(value).encode())
-        data = example.SerializeToString()
-        content += struct.pack("<QI", len(data), 0) + data + struct.pack("<I", 0)
-    return content
-
-
 def _with(rows: Rows, **changes: Callable[[int, dict[str, Any]], Any]) -> Rows:
     return [
         {**row, **{name: change(n, row) for name, change in changes.items()}}
@@ -235,11 +170,6 @@ def _kinds() -> Iterator[Kind]:
             "features.id.type": "ignore",
             "name": "houses",
         },
-    )
-    yield Kind(
-        "label in the middle by its name",
-        _file("customers.csv", text(customers())),
-        {"data.label": "churned", "task": "binary", "features.customer_id.type": "ignore"},
     )
     yield Kind(
         "semicolons, decimal commas and German dates",
@@ -268,47 +198,14 @@ def _kinds() -> Iterator[Kind]:
         {"data.label": "column_1", "task": "binary", "features.column_2.type": "text"},
     )
     yield Kind(
-        "a name that is also a value of its column",
-        _file("staff.csv", text([{"rose": row["species"], **row} for row in flowers()])),
-        {"data.label": "species"},
-    )
-    yield Kind(
-        "coordinates with the names of letters",
-        _file(
-            "points.csv",
-            text(
-                [
-                    {"price": r["price"], "x": r["rooms"], "y": n, "z": n % 7}
-                    for n, r in enumerate(houses())
-                ]
-            ),
-        ),
-        {"data.label": "price"},
-    )
-    yield Kind(
         "no header and numbers",
         _file("flowers.data", text(flowers(), header=False)),
         {"data.label": "column_3", "task": "multiclass"},
     )
     yield Kind(
-        "a first column without a name, as pandas writes it",
-        _file("pandas.csv", text([{"": n, **row} for n, row in enumerate(flowers())])),
-        {"data.label": "species", "features": {"Unnamed: 0": {"type": "ignore"}}},
-    )
-    yield Kind(
-        "carets between cells",
-        _file("flowers.txt", text(flowers(), "^")),
-        {"data.label": "species", "data.csv": {"delimiter": "^"}},
-    )
-    yield Kind(
         "sentences with stars",
         _file("reviews.csv", text(reviews())),
         {"data.label": "stars", "task": "multiclass", "features.review.type": "text"},
-    )
-    yield Kind(
-        "sentences as JSON lines",
-        _file("reviews.jsonl", "".join(json.dumps(row) + "\n" for row in reviews())),
-        {"data.format": "jsonl", "data.label": "stars", "features.review.type": "text"},
     )
     yield Kind(
         "days in order",
@@ -342,33 +239,6 @@ def _kinds() -> Iterator[Kind]:
             "data.stratify": True,
             "evaluate.metrics": ["average_precision", "auc", "log_loss"],
         },
-    )
-    yield Kind(
-        "words for labels that are missing",
-        _file(
-            "loans.csv",
-            text(_with(flowers(), approved=lambda n, row: ["yes", "no", "NaN", "?"][n % 7 % 4])),
-        ),
-        {
-            "data.label": "approved",
-            "data.csv": {"missing_values": ["?"]},
-            "data.unlabelled": "skip",
-            "task": "binary",
-        },
-    )
-    yield Kind(
-        "a column that gives the label away",
-        _file(
-            "leak.csv", text(_with(customers(), left=lambda n, row: int(row["churned"] == "yes")))
-        ),
-        {"data.label": "churned", "features.left.type": "ignore"},
-    )
-    yield Kind(
-        "numbers and text in a column",
-        _file(
-            "mixed.csv", text(_with(flowers(), size=lambda n, r: "big" if n % 9 == 0 else n % 7))
-        ),
-        {"data.label": "species", "features.size.type": "categorical"},
     )
     yield Kind(
         "names of columns that YAML and terminals treat as special",
@@ -408,64 +278,14 @@ def _kinds() -> Iterator[Kind]:
         {"data.label": "label", "task": "multiclass", "features.image": {"type": "image"}},
     )
     yield Kind(
-        "Parquet under the name of a CSV",
-        _file("really.csv", parquet(_columns(flowers()))),
-        {"data.format": "parquet", "data.label": "species"},
-    )
-    yield Kind(
         "files of splits",
         _files("parts", {f"parts/{n}.csv": text(flowers()) for n in ("train", "test")}),
         {"data.splits": {"train": "train*.csv*", "eval": "test*.csv*"}},
     )
     yield Kind(
-        "train.csv with a test.csv that lacks the label",
-        _files(
-            "contest",
-            {
-                "contest/train.csv": text(flowers()),
-                "contest/test.csv": text(
-                    [{k: r[k] for k in ("width", "length")} for r in flowers()]
-                ),
-            },
-        ),
-        {"data.path": "contest/train.csv", "data.label": "species"},
-    )
-    yield Kind(
-        "files of one table in folders",
-        _files("days", {f"days/{day}/rows.csv": text(flowers()) for day in ("a", "b")}),
-        {"data.path": "days/*/*.csv*", "data.label": "species"},
-    )
-    yield Kind(
-        "TFRecord",
-        _file("flowers.tfrecord", records(flowers())),
-        {"data.format": "tfrecord", "data.label": "species"},
-    )
-    yield Kind(
-        "IDX",
-        _files(
-            "mnist",
-            {
-                f"mnist/{part}-{what}-ubyte": idx(40, *shape)
-                for part in ("train", "t10k")
-                for what, shape in (("images-idx3", (4, 4)), ("labels-idx1", ()))
-            },
-        ),
-        {"data.format": "idx", "data.splits": {"train": "train*", "eval": "t10k*"}},
-    )
-    yield Kind(
         "a folder of pictures per class",
         _files("pets", written_classes("pets")),
         {"data.format": "images", "data.path": "pets", "task": "binary", "name": "pets"},
-    )
-    yield Kind(
-        "a glob of pictures",
-        _files("some/*/*/*.png", written_classes("some/pets")),
-        {"data.format": "images", "data.path": "some/*/*/*.png"},
-    )
-    yield Kind(
-        "folders of classes one level below",
-        _files("downloads", written_classes("downloads/pets")),
-        {"data.format": "images", "data.path": "downloads/pets"},
     )
     yield Kind(
         "folders of splits with folders of classes",
@@ -479,24 +299,6 @@ def _kinds() -> Iterator[Kind]:
             "data.format": "csv",
             "data.path": "pictures.csv",
             "features.picture": {"type": "image", "from": "path", "folder": "named"},
-        },
-    )
-    names = [f"{n:03}.png" for n in range(24)]
-    yield Kind(
-        "a table of paths beside the pictures",
-        _files(
-            "shop",
-            _pictures(*(f"shop/photos/{name}" for name in names))
-            | {
-                "shop/items.csv": text(
-                    [{"photo": n, "kind": "ab"[i % 2]} for i, n in enumerate(names)]
-                )
-            },
-        ),
-        {
-            "data.path": "shop/items.csv",
-            "data.label": "kind",
-            "features.photo": {"type": "image", "from": "path", "folder": "shop/photos"},
         },
     )
 

@@ -11,9 +11,8 @@ import pytest
 
 from components.example_gen.builtin import BUILTIN_DATA
 from pipeline.kubeflow.compiled import read_progress, read_report
-from tests.support.kubeflow_cluster import Cluster, Run, detail, summary
+from tests.support.kubeflow_cluster import PASSWORD, Cluster, Run, detail, kubeflow_cluster, summary
 from tests.support.live_kubeflow import LiveKubeflow
-from tests.support.mariadb_server import PASSWORD, mariadb
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +38,7 @@ COLUMNS = ("fare", "payment_type", "trip_miles", "trip_start_hour", "big_tipper"
 
 @dataclass(frozen=True)
 class Submitted:
-    """A run, and what the command line said that followed it."""
+    """A run, and the output of the command that followed it."""
 
     code: int
     stdout: str
@@ -87,11 +86,10 @@ class Trips:
 
 @pytest.fixture(scope="module")
 def trips(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trips]:
-    volume = tmp_path_factory.mktemp("trips") / "volume"
-    volume.mkdir()
-    with mariadb() as server, LiveKubeflow(cluster=Cluster(volume, server, "meta")) as kubeflow:
-        server.administer("CREATE DATABASE meta")
-        cluster = kubeflow.cluster
+    with (
+        kubeflow_cluster(tmp_path_factory.mktemp("trips")) as cluster,
+        LiveKubeflow(cluster=cluster) as kubeflow,
+    ):
         trips = Trips(cluster, kubeflow)
         for day in (1, 2, 3):
             trips.write(day)
@@ -103,17 +101,17 @@ def two_days(trips: Trips) -> Submitted:
     return trips.submit("span=2")
 
 
-def test_taxi_trips_up_to_the_span_that_a_run_names(two_days: Submitted) -> None:
+def test_run_trains_on_the_window_up_to_its_span(two_days: Submitted) -> None:
     assert two_days.run.state == "SUCCEEDED", two_days.run.report()
-    told = summary(two_days.run)
-    assert told.window is not None
-    assert told.window.spans == ["1", "2"]
-    assert told.status == "pushed"
+    ended = summary(two_days.run)
+    assert ended.window is not None
+    assert ended.window.spans == ["1", "2"]
+    assert ended.status == "pushed"
 
 
-def test_submit_shows_a_run_as_it_goes_on(trips: Trips, two_days: Submitted) -> None:
+def test_submit_shows_the_steps_of_a_run(trips: Trips, two_days: Submitted) -> None:
     assert two_days.code == 0, two_days.stderr
-    told, lines = summary(two_days.run), two_days.stdout.splitlines()
+    ended, lines = summary(two_days.run), two_days.stdout.splitlines()
     where = f"trips, run {two_days.run.run_id} on {trips.kubeflow.url}, "
     assert lines[0].startswith(where)
     begun = [task for task in two_days.run.tasks.values() if task.attempts]
@@ -123,8 +121,8 @@ def test_submit_shows_a_run_as_it_goes_on(trips: Trips, two_days: Submitted) -> 
     assert seen[:2] == ["Begin", "ExampleGen"]
     assert seen[-1] == "Pusher"
     (auc,) = (line.split() for line in lines if line.split()[:1] == ["auc"])
-    assert auc[1] == f"{told.metrics['auc'].value:.4f}"
-    assert f"pushed to {told.pushed}" in lines
+    assert auc[1] == f"{ended.metrics['auc'].value:.4f}"
+    assert f"pushed to {ended.pushed}" in lines
     assert all(line.startswith("warning: the") for line in two_days.stderr.splitlines())
     assert PASSWORD not in two_days.stdout + two_days.stderr
 
@@ -150,22 +148,18 @@ def test_status_and_logs_of_a_run(trips: Trips, two_days: Submitted) -> None:
     assert "  Trainer           ran" in log
 
 
-def test_the_next_window_begins_with_the_model_in_service(
-    trips: Trips, two_days: Submitted
-) -> None:
+def test_next_window_is_a_warm_start(trips: Trips, two_days: Submitted) -> None:
     three_days = trips.run()
     assert three_days.state == "SUCCEEDED", three_days.report()
-    told = summary(three_days)
-    assert told.window is not None
-    assert told.window.spans == ["1", "2", "3"]
-    assert told.training is not None
-    assert told.training["warm_start"]
+    ended = summary(three_days)
+    assert ended.window is not None
+    assert ended.window.spans == ["1", "2", "3"]
+    assert ended.training is not None
+    assert ended.training["warm_start"]
     assert trips.cluster.count("ArrowExampleGen") == 3, "each span is read once"
 
 
-def test_a_node_that_fails_fails_the_run_with_its_message(
-    trips: Trips, two_days: Submitted
-) -> None:
+def test_failed_step_fails_the_run_with_its_message(trips: Trips, two_days: Submitted) -> None:
     trips.write(4, payment_type="Barter")
     submitted = trips.submit()
     failed = submitted.run
@@ -174,12 +168,12 @@ def test_a_node_that_fails_fails_the_run_with_its_message(
     assert [one.exit_code for one in validator.attempts][-1] == 2, failed.report()
     assert "payment_type" in detail(validator)
     assert {failed.tasks[name].state for name in ("trainer", "evaluator", "pusher")} == {"SKIPPED"}
-    told = summary(failed)
-    assert told.error is not None
-    assert told.error.component == "ExampleValidator"
-    assert "payment_type" in told.error.message
-    assert submitted.code == told.status.exit_code, submitted.stderr
+    ended = summary(failed)
+    assert ended.error is not None
+    assert ended.error.component == "ExampleValidator"
+    assert "payment_type" in ended.error.message
+    assert submitted.code == ended.status.exit_code, submitted.stderr
     lines = submitted.stdout.splitlines()
     (shown,) = (line for line in lines if line.startswith("  ExampleValidator  failed"))
     assert shown.endswith(detail(validator))
-    assert f"ExampleValidator failed: {told.error.message}" in submitted.stdout
+    assert f"ExampleValidator failed: {ended.error.message}" in submitted.stdout

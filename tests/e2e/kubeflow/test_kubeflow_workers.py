@@ -1,24 +1,23 @@
-"""A pipeline on Kubeflow whose Trainer starts its workers as pods, one of which is lost.
-
-`make test` has both apart: Kubeflow in test_kubeflow.py, pods in test_kubernetes_training.py.
-"""
+"""A pipeline on Kubeflow whose Trainer starts its workers as pods, one of which is lost."""
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator
 
 import pytest
 
-from tests.support.kubeflow_cluster import ROOT, Cluster, states, summary
-from tests.support.mariadb_server import PASSWORD, mariadb
-from tests.support.project import SMALL
-
-sys.path.insert(0, str(ROOT / "tests" / "components" / "processes" / "kubernetes"))
-
 from tests.support.kube_gangs import needs_pods
 from tests.support.kube_server import KubeServer
+from tests.support.kubeflow_cluster import (
+    PASSWORD,
+    ROOT,
+    Cluster,
+    kubeflow_cluster,
+    states,
+    summary,
+)
+from tests.support.project import SMALL
 
 pytestmark = [needs_pods, pytest.mark.slow]
 EPOCHS = 6
@@ -26,11 +25,8 @@ EPOCHS = 6
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    volume = tmp_path_factory.mktemp("workers") / "volume"
-    volume.mkdir()
-    with mariadb() as server:
-        server.administer("CREATE DATABASE meta_workers")
-        yield Cluster(volume, server, "meta_workers")
+    with kubeflow_cluster(tmp_path_factory.mktemp("workers")) as cluster:
+        yield cluster
 
 
 def kill_worker_once(
@@ -46,7 +42,7 @@ def kill_worker_once(
             return
 
 
-def test_two_workers_as_pods_train_the_digits_though_one_is_killed(cluster: Cluster) -> None:
+def test_lost_worker_pod_is_restarted_and_the_model_is_pushed(cluster: Cluster) -> None:
     compiled = cluster.compile(
         ROOT / "configs" / "digits.yaml",
         "train.strategy=multi_worker_mirrored",
@@ -72,11 +68,11 @@ def test_two_workers_as_pods_train_the_digits_though_one_is_killed(cluster: Clus
         left = kube.left
     assert run.state == "SUCCEEDED", run.report()
     assert killed
-    told = summary(run)
-    assert told.status == "pushed"
-    assert told.training["strategy"] == "multi_worker_mirrored"
-    assert told.training["workers"] == 2
-    assert told.training["resumed_at_step"] > 0
-    assert any("worker 1 was killed by SIGKILL" in what for what in told.training["restarts"])
+    ended = summary(run)
+    assert ended.status == "pushed"
+    assert ended.training["strategy"] == "multi_worker_mirrored"
+    assert ended.training["workers"] == 2
+    assert ended.training["resumed_at_step"] > 0
+    assert any("worker 1 was killed by SIGKILL" in what for what in ended.training["restarts"])
     assert states(run)["Trainer"] == "ran"
     assert not left, "everything that was made is deleted"

@@ -12,7 +12,6 @@ from pipeline.config.loading import load_config
 from pipeline.config.user_code import CODE_KEY
 from pipeline.data.files import locate_data
 from pipeline.graph.create import create_pipeline
-from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
 from pipeline.layout import Layout
 from pipeline.run_context import RunContext
 from trainer_module.errors import ConfigError
@@ -21,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 CARTPOLE = ROOT / "configs" / "cartpole.yaml"
 
 
-def test_the_config_that_is_shipped_is_fine() -> None:
+def test_shipped_control_config_is_valid() -> None:
     config = load_config(CARTPOLE)
     settings = config.trainer_settings
     assert settings.model.hidden_units == [256, 256]
@@ -37,58 +36,15 @@ def test_the_config_that_is_shipped_is_fine() -> None:
     ("changed", "said"),
     [
         (["data.path=gymnasium:Pendulum-v1"], "data.path: the environment 'gymnasium:Pendulum-v1'"),
-        (["data.path=gymnasium:CartPole-v9"], "(VersionNotFound: "),
-        (["data.path=nowhere"], "data.path: found 'nowhere'; give gymnasium:NAME, such as"),
-        (
-            ["data.path=gymnasium:this:Room-v0"],
-            "names a module, which gymnasium would import; give",
-        ),
         (
             ["train.steps=800"],
             "train.steps: found 800, but learning begins after 1,000 transitions; give more steps",
         ),
-        (
-            ["data.episodes=9", "data.policy=nowhere"],
-            "data.policy: found 'nowhere', which is not the folder of a pushed",
-        ),
-        (["data.policy=random"], "data.policy: add data.episodes, the number"),
         (["data.format=csv"], "found 'csv'; `task: control` needs environment, or parquet"),
-        (
-            ["data={format: parquet, path: .}"],
-            "task.environment: this key is missing; name the environment in which the policy",
-        ),
-        (
-            ["task={kind: control, environment: gymnasium:CartPole-v1}"],
-            "task.environment: data.path already names the environment; remove this key",
-        ),
-        (["model.kind=tabular"], "model.kind: found 'tabular'; `task: control` needs dqn"),
-        (
-            ["model.filters=[3]"],
-            ("model.filters: `task: control` does not read this key; the task reads only"),
-        ),
         (["model.hidden_units=[]"], "model.hidden_units: found no layer, but model.dueling needs"),
-        (
-            ["train.loop=custom"],
-            ("train.loop: `task: control` does not read this key; the task reads only steps,"),
-        ),
-        (
-            ["train.strategy=parameter_server"],
-            "train.strategy: found parameter_server; `task: control` trains in one process; set",
-        ),
-        (["train.learning_rate={schedule: cosine, initial: 1}"], "`task: control` needs a number"),
-        (["task={kind: control, target: {every: 9, polyak: 0.1}}"], "found both every and polyak"),
-        (["evaluate.thresholds={accuracy: {min: 1}}"], "`task: control` has no metric 'accuracy'"),
-        (["train.batch_size={global: 64}"], "found a mapping; `task: control` needs a number"),
-        (
-            ["data.splits={train: 1, eval: 1}"],
-            "data.splits: `task: control` does not read this key",
-        ),
-        (["schedule.warm_start=true"], "schedule.warm_start: `task: control` always trains from"),
-        (["name=off"], "name: found False; expected a valid string; quote the value, as"),
-        (["name=1e3"], "name: found 1000.0; expected a valid string; quote the value, as"),
     ],
 )
-def test_what_a_task_of_control_does_not_know_is_refused(changed: list[str], said: str) -> None:
+def test_invalid_control_config_is_refused_at_its_key(changed: list[str], said: str) -> None:
     with pytest.raises(ConfigError) as raised:
         load_config(CARTPOLE, changed)
     assert said in str(raised.value)
@@ -107,7 +63,7 @@ def test_what_a_task_of_control_does_not_know_is_refused(changed: list[str], sai
         ),
     ],
 )
-def test_what_is_of_control_alone_is_refused_elsewhere(
+def test_control_keys_are_refused_for_other_tasks(
     tmp_path: Path, changed: dict[str, Any], said: str
 ) -> None:
     config = {"name": "table", "data": {"format": "csv", "path": "."}, "task": "binary"}
@@ -115,13 +71,6 @@ def test_what_is_of_control_alone_is_refused_elsewhere(
     with pytest.raises(ConfigError) as raised:
         load_config(tmp_path / "table.yaml")
     assert said in str(raised.value)
-
-
-def test_an_environment_is_no_path_on_a_cluster() -> None:
-    kubeflow = "{image: a.example.com/b:1, pipeline_root: gs://bucket/root}"
-    load_for_kubeflow(
-        CARTPOLE, [f"kubeflow={kubeflow}", "metadata=mysql://u@db/meta", "push.directory=gs://b/p"]
-    )
 
 
 def code_of_nodes(changed: list[str], output: Path) -> dict[str, str]:
@@ -143,7 +92,8 @@ def code_of_nodes(changed: list[str], output: Path) -> dict[str, str]:
         ["data={format: parquet, path: .}", "task={kind: control, environment: own_room.make}"],
     ],
 )
-def test_an_environment_of_ones_own_is_in_the_cache_key_of_all_that_act_in_it(
+@pytest.mark.usefixtures("followed_imports")
+def test_own_environment_is_in_the_cache_keys_of_components_that_act_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: list[str]
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from pathlib import Path
 
 import pytest
 
-from pipeline.config.user_code import check_import_path, find_source, imported_sources
+from pipeline.config.user_code import check_import_path, imported_sources
 
 
 @pytest.fixture
@@ -25,16 +24,3 @@ def test_main_module_of_a_script_is_no_source(
     assert imported_sources("says_main") == [folder / "says_main.py"]
     (issue,) = check_import_path("model.kind", "__main__.build")
     assert "there is no module `__main__` in" in issue.message
-
-
-def test_module_that_cannot_be_parsed_counts_with_what_it_holds(folder: Path) -> None:
-    (folder / "uses_broken.py").write_text("import null_byte\n")
-    (folder / "null_byte.py").write_text("x = '\0'\n")
-    assert imported_sources("uses_broken") == [folder / "uses_broken.py", folder / "null_byte.py"]
-
-
-def test_package_goes_before_a_module_of_its_name(folder: Path) -> None:
-    (folder / "twofold").mkdir()
-    for file in ("twofold.py", "twofold/__init__.py"):
-        (folder / file).touch()
-    assert find_source("twofold") == Path(str(importlib.import_module("twofold").__file__))

@@ -1,8 +1,7 @@
-"""Broken config files: every problem is named at once, with what would be right."""
+"""Configs are loaded, overridden and refused: each problem at its key."""
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -12,13 +11,12 @@ from typing import get_type_hints
 import pytest
 import yaml
 
+import local_runner
 from pipeline.config import loading
-from pipeline.config.issues import Rule
 from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.yaml_core import ConfigDumper
 from trainer_module.errors import ConfigError
-from trainer_module.extras import install_command
 from trainer_module.settings import ImageFeature, StepSchedule, Strategy
 
 ROOT = Path(__file__).parents[3]
@@ -27,36 +25,42 @@ DIGITS = ROOT / "configs" / "digits.yaml"
 
 
 @pytest.mark.parametrize("path", BROKEN, ids=lambda path: path.stem)
-def test_broken_file_says_what_its_comments_expect(path: Path) -> None:
-    expected = re.findall(r"^# says: (.*)$", path.read_text(), re.MULTILINE)
+def test_broken_file_is_refused_at_the_keys_of_its_comments(path: Path) -> None:
+    """A comment has the key of a problem, and its value where that matters."""
+    expected = re.findall(r"^# at:(?: (.*))?$", path.read_text(), re.MULTILINE)
     with pytest.raises(ConfigError) as caught:
         load_config(path)
-    assert expected
-    for words in expected:
-        assert words in str(caught.value)
+    head, *problems = str(caught.value).removeprefix(f"{path}: ").splitlines()
+    problems = [problem.strip() for problem in problems] or [head]
+    for place in expected:
+        assert any(problem.startswith(place) for problem in problems), place
+    if head.endswith((" problem", " problems")):
+        keys = {re.match(r"[^ :]+", place)[0] for place in expected}
+        assert {key[1] for p in problems if (key := re.match(r"([^ :]+): ", p))} == keys
 
 
-@pytest.mark.parametrize("rule", loading.RULES, ids=lambda rule: rule.__name__)
-def test_rule_is_handed_parts_of_the_config_of_the_types_that_it_names(rule: Rule) -> None:
+def test_parameters_of_rules_are_parts_of_the_config() -> None:
     sections = get_type_hints(PipelineConfig)
-    for name, kind in get_type_hints(rule).items():
-        if name != "return":
+    for rule in loading.RULES:
+        for name, kind in get_type_hints(rule).items():
             part = getattr(PipelineConfig, name, None)
-            is_derived = isinstance(part, property)
-            assert kind == (get_type_hints(part.fget)["return"] if is_derived else sections[name])
+            if isinstance(part, property):
+                assert kind == get_type_hints(part.fget)["return"], rule.__name__
+            elif name != "return":
+                assert kind == sections[name], rule.__name__
 
 
 def test_every_rule_has_a_broken_file() -> None:
     assert {rule.__name__ for rule in loading.RULES} <= {path.stem for path in BROKEN}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda p: p.stem)
-def test_shipped_config_is_valid(path: Path, tmp_path: Path) -> None:
-    config = load_config(path, [f"data.path={tmp_path}"] if path.stem == "mnist" else [])
-    assert config.name == path.stem
+def test_shipped_configs_are_valid(tmp_path: Path) -> None:
+    for path in sorted((ROOT / "configs").glob("*.yaml")):
+        config = load_config(path, [f"data.path={tmp_path}"] if path.stem == "mnist" else [])
+        assert config.name == path.stem
 
 
-def test_digits_reads_as_the_contract_says() -> None:
+def test_shipped_digits_config_has_its_values() -> None:
     config = load_config(DIGITS)
     assert config.features["image"] == ImageFeature(type="image", height=28, width=28, channels=1)
     assert config.train.strategy.kind is Strategy.MIRRORED
@@ -64,34 +68,13 @@ def test_digits_reads_as_the_contract_says() -> None:
     assert config.data.splits == {"train": 8, "eval": 2}
 
 
-@pytest.mark.parametrize(
-    ("section", "package", "key"),
-    [
-        ("{prune: {}}", "tensorflow_model_optimization", "prune"),
-        ("{variants: [int8]}", "ai_edge_litert", "variants"),
-        ("{variants: [onnx]}", "tf2onnx", "variants"),
-    ],
-)
-def test_a_missing_package_is_told_before_anything_runs(
-    section: str, package: str, key: str, monkeypatch: pytest.MonkeyPatch
+def test_missing_package_is_refused_at_the_key_that_needs_it(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    load_config(DIGITS, [f"optimize={section}"])
-    monkeypatch.setitem(sys.modules, package, None)
-    expected = (
-        f"optimize.{key}: the package {package} cannot be imported; run "
-        f"`{install_command('optimize')}`, or remove this key"
-    )
-    with pytest.raises(ConfigError, match=re.escape(expected)):
-        load_config(DIGITS, [f"optimize={section}"])
-
-
-def test_the_trainer_is_not_told_of_variants() -> None:
-    pruned = ["optimize={prune: {sparsity: 0.8}, variants: [int8]}"]
-    told = load_config(DIGITS, pruned).trainer_settings
-    other = load_config(DIGITS, [*pruned, "optimize.variants=[onnx]"]).trainer_settings
-    assert told.optimize.prune is not None
-    assert told.optimize.prune.sparsity == 0.8
-    assert told.to_custom_config() == other.to_custom_config()
+    load_config(DIGITS, ["optimize={prune: {}}"])
+    monkeypatch.setitem(sys.modules, "tensorflow_model_optimization", None)
+    with pytest.raises(ConfigError, match=r"optimize\.prune: the package tensorflow_model_opt"):
+        load_config(DIGITS, ["optimize={prune: {}}"])
 
 
 def test_overrides_set_nested_keys_and_make_sections() -> None:
@@ -117,13 +100,13 @@ def test_overrides_set_nested_keys_and_make_sections() -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("train.epochs", "expected key=value, such as train.epochs=3"),
+        ("train.epochs", "expected key=value"),
         ("name.x=1", "`name` is 'digits', not a section"),
-        ("train.epochs=[", "train.epochs: found '['; expected a valid integer"),
-        ("train.epoch=3", "train.epoch: unknown key; did you mean `epochs`?"),
+        ("train.epochs=[", "train.epochs: found '['"),
+        ("train.epoch=3", "train.epoch: unknown key"),
     ],
 )
-def test_bad_override_is_explained(override: str, words: str) -> None:
+def test_bad_override_is_refused_at_its_key(override: str, words: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(words)):
         load_config(DIGITS, [override])
 
@@ -135,9 +118,7 @@ def test_bad_override_is_explained(override: str, words: str) -> None:
         ("=hush", "--set ...: expected key=value"),
     ],
 )
-def test_override_without_a_key_does_not_repeat_what_may_be_a_secret(
-    override: str, shown: str
-) -> None:
+def test_override_without_a_key_shows_no_secret(override: str, shown: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(DIGITS, [override])
     assert str(caught.value).startswith(shown)
@@ -152,51 +133,28 @@ HOOK = "https://hooks.example.com/T00/hush"
     [
         (
             "notify.webhook.url=hooks.example.com/T00/hush",
-            "notify.webhook.url: found a str that is not shown here; a webhook's URL begins with",
+            "notify.webhook.url: found a str",
         ),
-        (f"notify.webhook={HOOK}", "notify.webhook: found a str that is not shown here; expected"),
-        (f"notify=['{HOOK}']", "notify: found a list that is not shown here; expected"),
-        (f"notify.webhook.url=['{HOOK}']", "notify.webhook.url: found a list that is not"),
+        (f"notify=['{HOOK}']", "notify: found a list"),
         (
             f"notify.webhook={{url: '{HOOK}', url_variable: A}}",
-            "webhook: expected exactly one of url",
+            "notify.webhook: ",
         ),
-        ("notify.webhook={secret_variable: A}", "notify.webhook: expected exactly one of url"),
-        ("notify.webhook={url_variable: hush-1}", "url_variable: found a str that is not shown"),
+        ("notify.webhook={url_variable: hush-1}", "url_variable: found a str"),
         (
             "notify.email={server: 'smtp://u:hush@mail', sender: a@b.c, to: [a@b.c]}",
-            "notify.email.server: found a str that is not shown here; expected `host` or `host:",
+            "notify.email.server: found a str",
         ),
-        (
-            "notify.email={server: m, sender: a, to: hush, password_variable: 'hush!'}",
-            "password_variable: found a str that is not shown here; expected the name of an env",
-        ),
-        ("metadata={url: 'mysql://u:hush@host/db'}", "metadata: found a dict that is not shown"),
-        (
-            "metadata=http://u:hush@host/db",
-            ("metadata: found 'http://u:***@host/db' with the unsupported scheme"),
-        ),
-        ("kubeflow={secrets: {A: hush}}", "kubeflow.secrets.A: found a str that is not shown here"),
-        ("kubeflow={environment: {A: [hush]}}", "environment.A: found a list that is not shown"),
+        ("metadata={url: 'mysql://u:hush@host/db'}", "metadata: found a dict"),
+        ("kubeflow={secrets: {A: hush}}", "kubeflow.secrets.A: found a str"),
+        ("kubeflow={environment: {A: [hush]}}", "environment.A: found a list"),
     ],
 )
-def test_values_that_may_be_secrets_are_not_repeated(override: str, words: str) -> None:
+def test_values_that_may_be_secrets_are_not_shown(override: str, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(DIGITS, [override])
     assert words in str(caught.value)
     assert "hush" not in str(caught.value)
-
-
-def test_override_below_a_secret_does_not_repeat_it() -> None:
-    with pytest.raises(ConfigError) as caught:
-        load_config(DIGITS, [f"notify.webhook.url={HOOK}", "notify.webhook.url.x=1"])
-    assert "`url` is a str that is not shown here, not a section" in str(caught.value)
-
-
-def test_mail_servers_are_hosts() -> None:
-    for server in ("mail", "mail.example.com:587", "'[::1]:25'", "127.0.0.1"):
-        config = load_config(DIGITS, [f"notify.email={{server: {server}, sender: a, to: [a]}}"])
-        assert config.notify.email is not None
 
 
 REST = """
@@ -209,17 +167,15 @@ task: binary
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("name: {{ env }}", "line 1, column 8: not valid YAML: a key has to be plain text; quote"),
-        ("? [a, b]\n: c", "line 1, column 3: not valid YAML: a key has to be plain text"),
-        ("train: {epochs: 1, epochs: 2}", "column 20: not valid YAML: the key `epochs` appears"),
-        ("x: {<<: {a: 1}, a: 2, a: 3}", "the key `a` appears twice"),
+        ("name: {{ env }}", "line 1, column 8: not valid YAML"),
+        ("train: {epochs: 1, epochs: 2}", "column 20: not valid YAML: the key `epochs`"),
         (
             "schema: !!timestamp 2026-13-45",
-            "line 1, column 9: not valid YAML: month must be in 1..12; if",
+            "line 1, column 9: not valid YAML",
         ),
     ],
 )
-def test_yaml_that_is_no_config_is_explained(tmp_path: Path, text: str, words: str) -> None:
+def test_invalid_yaml_is_refused_at_its_line(tmp_path: Path, text: str, words: str) -> None:
     file = tmp_path / "own.yaml"
     file.write_text(text + (REST if "name" not in text else ""))
     with pytest.raises(ConfigError, match=re.escape(words)):
@@ -252,10 +208,6 @@ def test_override_of_an_anchored_section_leaves_its_alias_alone(tmp_path: Path) 
         "from somewhere import *",
         "try:\n    from fast import build\nexcept ImportError:\n    from slow import build",
         "import os\nif os.name == 'nt':\n    def build(): ...\nelse:\n    build = print",
-        "from typing import Any\nbuild: Any = print",
-        "build, other = print, repr",
-        "with open('x') as f:\n    build = f.read",
-        "def __getattr__(name): ...",
         "# -*- coding: latin-1 -*-\nname = '\xe9'\nasync def build(): ...",
     ],
 )
@@ -271,14 +223,11 @@ def test_builder_may_come_by_any_statement(
     ("code", "kind", "words"),
     [
         ("build: int", "own_code.build", "defines no `build`"),
-        ("def other():\n    build = 1", "own_code.build", "defines no `build`"),
-        ("import build.it as other", "own_code.build", "defines no `build`"),
-        ("def build(:", "own_code.build", "is not valid Python: try `python "),
-        ("", ".build", "model.kind: found '.build'; expected module.function"),
-        ("", "own_code..build", "found 'own_code..build'; expected module.function"),
+        ("def build(:", "own_code.build", "is not valid Python"),
+        ("", ".build", "model.kind: found '.build'"),
     ],
 )
-def test_builder_that_is_not_there_is_named(
+def test_missing_builder_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, kind: str, words: str
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
@@ -287,53 +236,51 @@ def test_builder_that_is_not_there_is_named(
         load_config(DIGITS, [f"model.kind={kind}"])
 
 
-@pytest.mark.parametrize("key", ["split_by", "order_by"])
-def test_folds_go_with_what_keeps_rows_apart(key: str) -> None:
-    """Folds are dealt by whole groups, and in the order of time."""
-    changed = [f"data.{key}=trip_start_timestamp", "evaluate.folds=3"]
-    config = load_config(ROOT / "configs" / "taxi.yaml", changed)
-    assert config.evaluate.folds == 3
-
-
 def test_missing_file_suggests_a_sibling() -> None:
     with pytest.raises(ConfigError, match=r"did you mean `.*configs/digits\.yaml`"):
         load_config(ROOT / "configs" / "digit.yaml")
 
 
-def test_bad_config_exits_2_without_importing_tensorflow() -> None:
+def test_bad_config_ends_a_command_with_2_and_its_keys(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    wrong = ["--set", "train.epochs=none", "--set", "task=x"]
+    monkeypatch.setattr(sys, "argv", ["local_runner.py", "run", str(DIGITS), *wrong])
+    with pytest.raises(SystemExit) as ended:
+        local_runner.main()
+    assert ended.value.code == 2
+    shown = capfd.readouterr().err
+    assert "configs/digits.yaml: 2 problems" in shown
+    assert "train.epochs: found 'none'" in shown
+    assert "task: found 'x'" in shown
+    assert "Traceback" not in shown
+
+
+@pytest.mark.slow
+def test_bad_config_is_refused_before_tensorflow_is_imported() -> None:
     script = (
         "import sys, local_runner\n"
-        "sys.argv = ['local_runner.py', 'run', '--set', 'train.epochs=none', '--set', 'task=x']\n"
+        "sys.argv = ['local_runner.py', 'run', '--set', 'task=x']\n"
         "try:\n    local_runner.main()\n"
         "except SystemExit as end:\n"
         "    heavy = {'tensorflow', 'tfx', 'apache_beam'} & set(sys.modules)\n"
         "    print(end.code, heavy)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "2 set()"
-    assert "configs/digits.yaml: 2 problems" in done.stderr
-    assert "train.epochs: found 'none'; expected a valid integer" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("target: price", "target: unknown key; did you mean `data.label`?"),
-        ("epochs: 3", "epochs: unknown key; did you mean `train.epochs`?"),
-        ("train: {lr: 0.1}", "train.lr: unknown key; did you mean `train.learning_rate`?"),
-        ("train: {epoch: 3}", "train.epoch: unknown key; did you mean `epochs`?"),
-        ("schedule: {every: 1d}", "schedule.every: unknown key; did you mean `schedule.cron`?"),
-        ("model: {kind: xgboost}", "model.kind: found 'xgboost'; did you mean `trees`?"),
-        ("train: {strategy: ddp}", "did you mean `mirrored`?"),
-        ("evaluate: {metrics: [roc_auc]}", "did you mean `auc`?"),
-        ("features: [brand]", "such as features: {brand: {type: categorical}}"),
-        ("evaluate: {thresholds: {auc: 0.8}}", "expected auc: {min: 0.8}, or {max: 0.8}"),
+        ("target: price", "`data.label`"),
+        ("train: {lr: 0.1}", "`train.learning_rate`"),
+        ("model: {kind: xgboost}", "`trees`"),
+        ("train: {strategy: ddp}", "`mirrored`"),
     ],
 )
-def test_names_of_other_tools_are_understood(tmp_path: Path, line: str, message: str) -> None:
+def test_names_of_other_tools_have_a_suggestion(tmp_path: Path, line: str, message: str) -> None:
     (tmp_path / "rows.csv").write_text("price\n1\n")
     file = tmp_path / "config.yaml"
     data = f"{{format: csv, path: {tmp_path}/rows.csv, label: price}}"
@@ -343,24 +290,7 @@ def test_names_of_other_tools_are_understood(tmp_path: Path, line: str, message:
     assert message in str(error.value)
 
 
-def test_a_name_stands_for_the_kind_of_a_model(tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("price\n1\n")
-    file = tmp_path / "config.yaml"
-    data = f"{{format: csv, path: {tmp_path}/rows.csv, label: price}}"
-    file.write_text(f"name: cars\ndata: {data}\ntask: binary\nmodel: trees\n")
-    assert load_config(file).model.kind == "trees"
-
-
-def test_text_that_looks_like_a_number_stays_text_when_it_is_written() -> None:
+def test_text_that_looks_like_a_number_is_written_as_text() -> None:
     texts = ["1e3", "2026-01-05", "12:30", "3", "yes", "a", "1.5"]
     assert loading._parse(yaml.dump(texts, Dumper=ConfigDumper)) == texts
     assert loading._parse("[1e3, 2026-01-05, 12:30]") == [1000, "2026-01-05", "12:30"]
-
-
-def test_json_that_escapes_an_emoji_is_read_as_written(tmp_path: Path) -> None:
-    file = tmp_path / "config.json"
-    label = json.dumps("\N{TAXI}")
-    config = {"name": "taxi", "data": {"format": "csv", "path": "\N{TAXI}.csv"}, "task": "binary"}
-    file.write_text(json.dumps(config))
-    loaded = load_config(file, [f"data.label={label}"], lambda _: ())
-    assert (loaded.data.path, loaded.data.label) == ("\N{TAXI}.csv", "\N{TAXI}")

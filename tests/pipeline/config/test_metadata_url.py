@@ -22,18 +22,11 @@ def test_url_is_taken_apart(url: str, expected: MetadataServer) -> None:
     ("url", "words"),
     [
         ("mysql://me:hush/hush@db/meta", "found a password in 'mysql://me:***@db/meta'"),
-        (
-            "postgres://me:hush@db/meta",
-            ("found 'postgres://me:***@db/meta' with the unsupported scheme 'postgres'"),
-        ),
         ("me:hush@db/meta", "found 'me:***@db/meta'; expected the URL of a server"),
-        ("mysql://db/meta", "without a user"),
         ("mysql://me@/meta", "without a host"),
-        ("mysql://me@db:many/meta", "integer value as 'many'"),
-        ("mysql://me@db/meta?ssl=1", "with text after the database"),
     ],
 )
-def test_url_that_is_wrong_is_explained(url: str, words: str) -> None:
+def test_invalid_url_is_refused(url: str, words: str) -> None:
     with pytest.raises(ValueError, match="found") as caught:
         parse_metadata_url(url)
     assert words in str(caught.value)

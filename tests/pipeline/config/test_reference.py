@@ -21,7 +21,7 @@ def test_page_is_current(page: str, make) -> None:
     assert (ROOT / page).read_text() == make(), "run `make docs`"
 
 
-def test_a_default_is_written_as_a_config_would_write_it() -> None:
+def test_default_is_written_in_config_syntax() -> None:
     jsonschema = pytest.importorskip("jsonschema")
     schema = json.loads(config_schema())
     sections = [schema, *schema["$defs"].values()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,8 +24,6 @@ from pipeline.graph.cache_keys import Recipe
 from pipeline.own_modules import ROOT
 from trainer_module import published
 from trainer_module.errors import ConfigError
-from trainer_module.extras import install_command
-from trainer_module.features.text.pieces import read_pieces
 from trainer_module.published import (
     CLASS_INDEX,
     PUBLISHED,
@@ -36,6 +33,8 @@ from trainer_module.published import (
 )
 from trainer_module.settings import TextFeature
 from trainer_module.settings.model import NETWORKS
+
+pytestmark = pytest.mark.slow
 
 BERT = ROOT / "tests" / "trainer_module" / "models" / "data" / "bert"
 COMMIT = "c0ffee" * 6 + "c0ff"
@@ -190,36 +189,6 @@ def test_keras_fetches_a_file_once(server: Server, monkeypatch: pytest.MonkeyPat
     assert len(server.asked) == 1
 
 
-def test_what_keras_cannot_fetch(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong checksum, and no network: nothing is left that a later run would take for whole."""
-    file = publish(monkeypatch, server, b"weights")
-    server.files[f"/{file.name}"] = b"others"
-    assert "file hash does not match the provided value" in refusal(NETWORK)
-    server.shutdown()
-    server.server_close()
-    said = refusal(NETWORK)
-    assert said.startswith(f"model.weights: {file.name} could not be fetched from {file.address} (")
-    assert said.endswith(
-        f"download the file where there is a network, and copy it to {keras_cache()}."
-    )
-    assert "Connection refused" in said
-    assert not list(keras_cache().glob("*.h5"))
-
-
-def test_a_whole_network_and_the_names_of_its_classes() -> None:
-    """Those that a published head needs; the names are checked as the weights are."""
-    task = {"kind": "multiclass", "classes": "imagenet"}
-    whole = PUBLISHED[KIND][0]
-    config = config_of(task, kind=KIND, weights="imagenet", transfer={"head": "published"})
-    assert addresses_to_fetch(config) == [whole.address, CLASS_INDEX.address]
-    keras_cache().mkdir(parents=True)
-    for file in (whole, CLASS_INDEX):
-        (keras_cache() / file.name).write_text('{"0": ["n01440764", "tench"]}')
-    assert refusal(config).startswith(f"model.weights: {keras_cache() / whole.name} has the MD5 ")
-    named = config_of(task, kind="cnn")
-    assert refusal(named).startswith(f"task.classes: {keras_cache() / CLASS_INDEX.name} has the ")
-
-
 CONFIG = """
 name: named
 data: {format: csv, path: builtin:taxi, label: big_tipper}
@@ -257,66 +226,3 @@ def test_the_hub_fetches_a_bert_once(hub: Path, server: Server, tmp_path: Path) 
     said = refusal(TINY)
     assert f"{folder / 'model.safetensors'} has the hash " in said
     assert f"the file on the hub has {blob.name}. The local file is damaged; delete {hub}/" in said
-
-
-def test_a_cache_of_the_hub_that_was_filled_by_hand(hub: Path, server: Server) -> None:
-    """Without links, as a copy to another machine may be."""
-    snapshot = hub / "models--tiny-bert" / "snapshots" / COMMIT
-    shutil.copytree(BERT, snapshot)
-    (hub / "models--tiny-bert" / "refs").mkdir()
-    (hub / "models--tiny-bert" / "refs" / "main").write_text(COMMIT)
-    assert not fetch_weights(TINY, lambda line: None)
-    assert local_folder("tiny-bert") == str(snapshot)
-    assert not server.asked
-
-
-def test_a_bert_without_what_says_its_case_is_fetched_again(hub: Path, server: Server) -> None:
-    """Its text would be in lower case otherwise."""
-    server.publish_bert(BERT)
-    path = "/tiny-bert/resolve/main/tokenizer_config.json"
-    server.files[path] = b'{"do_lower_case": false}'
-    server.broken.add(path)
-    assert "could not be fetched" in refusal(TINY)
-    assert addresses_to_fetch(TINY)
-    server.broken.clear()
-    assert fetch_weights(TINY, lambda line: None)
-    assert not read_pieces(local_folder("tiny-bert")).lower
-
-
-def test_weights_that_were_fetched_have_to_fit_the_config(
-    hub: Path, server: Server, tmp_path: Path
-) -> None:
-    server.publish_bert(BERT)
-    (path := tmp_path / "named.yaml").write_text(CONFIG)
-    config = load_config(path, ["model.size=base"])
-    with pytest.raises(ConfigError, match=r"model.size: found 12 layers of 768 .* but tiny-bert"):
-        fetch_and_check_weights(config, lambda line: None)
-
-
-@pytest.mark.parametrize("offline", [False, True])
-def test_what_the_hub_has_not(
-    hub: Path, server: Server, monkeypatch: pytest.MonkeyPatch, offline: bool
-) -> None:
-    if offline:
-        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("HF_ENDPOINT", server.url.replace("://", "://me:secret@"))
-    said = refusal(TINY)
-    shown = server.url.replace("://", "://***@")
-    assert "secret" not in said
-    assert said.startswith(
-        "model.weights: there is no local folder tiny-bert, and the model could not be fetched "
-        f"from {shown}/tiny-bert ("
-    )
-    assert said.endswith(
-        "download config.json, vocab.txt and model.safetensors, and tokenizer_config.json if it "
-        f"exists, from {shown}/tiny-bert where there is a network, copy them to a folder, and "
-        "write its path into model.weights."
-    )
-    assert bool(server.asked) is not offline
-
-
-def test_the_client_of_the_hub_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.data.fetching.has_hub_client", lambda: False)
-    monkeypatch.setattr("trainer_module.published.has_hub_client", lambda: False)
-    command = install_command("hub")
-    assert f"not installed; run `{command}`, or download config.json" in refusal(TINY)

@@ -60,7 +60,7 @@ def refused(folder: Path, path: str = "a.csv", **changes: Any) -> str:
         ({"drift": {"columns": {"sizes": {"jensen_shannon": 0.1}}}}, "drift.columns.sizes"),
     ],
 )
-def test_columns_of_the_config_that_the_data_lacks(
+def test_missing_column_is_refused_at_its_key(
     tmp_path: Path, changes: dict[str, Any], key: str
 ) -> None:
     (tmp_path / "a.csv").write_text(ROWS)
@@ -78,7 +78,7 @@ def test_columns_of_the_config_that_the_data_lacks(
     look(tmp_path, path, **changes)
 
 
-def test_an_order_that_cannot_be_read_is_said_with_its_row(tmp_path: Path) -> None:
+def test_unreadable_order_is_refused_with_its_row(tmp_path: Path) -> None:
     days = [f"0{1 + n % 9}.01.2021" if n == 7 else f"2021-01-0{1 + n % 9}" for n in range(12)]
     rows = "".join(f"{day},{n}.5,{n % 2}\n" for n, day in enumerate(days))
     (tmp_path / "a.csv").write_text(f"day,size,label\n{rows}")
@@ -96,22 +96,14 @@ def test_all_files_are_looked_at(tmp_path: Path) -> None:
     assert f"Row 14 of {tmp_path}/b.csv has 2 columns" in refused(tmp_path, "*.csv*")
 
 
-def test_splits_with_files_of_their_own_are_one_table(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text(ROWS)
-    (tmp_path / "b.csv").write_text(ROWS.replace("size", "length"))
-    splits = {"train": "a.csv", "eval": "b.csv"}
-    assert "lacks size and has also length" in refused(tmp_path, data={"splits": splits}, path="")
-
-
-def test_more_data_than_can_be_read_in_a_moment_is_left_to_example_gen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_data_is_left_to_example_gen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.csv").write_text(ROWS + "1,2\n")
     monkeypatch.setattr(first_look, "MAX_BYTES", len(ROWS))
     look(tmp_path)
 
 
-def test_the_command_refuses_and_writes_it_down_without_tensorflow(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_refused_data_is_recorded_without_tensorflow(tmp_path: Path) -> None:
     lines = [f"{n / 7:.3f};{n % 2}" for n in range(20_000)]
     (tmp_path / "a.csv").write_text("\n".join(["size;label", *lines, "1;2"]))
     command = ["run", "--config", str(write_config(tmp_path, "a.csv"))]
@@ -164,40 +156,6 @@ def test_files_that_a_run_has_read_are_not_looked_at_again(tmp_path: Path) -> No
     os.utime(file)
     with pytest.raises(DataError, match="no label column 'label'"):
         check_new_data(resolve_run(config, layout))
-
-
-def test_the_newest_of_several_spans_may_be_small(tmp_path: Path) -> None:
-    (tmp_path / "a1.csv").write_text(ROWS)
-    (tmp_path / "a2.csv").write_text("".join(ROWS.splitlines(keepends=True)[:6]))
-
-    def check(last: int) -> None:
-        schedule = {"window": {"last": last}, "settle": "0s"}
-        config = load_config(write_config(tmp_path, "a{SPAN}.csv", schedule=schedule))
-        check_new_data(resolve_run(config, Layout.of("seen", config.push, tmp_path / "output")))
-
-    check(2)
-    with pytest.raises(DataError, match="The data has only 5 rows"):
-        check(1)
-
-
-def test_months_may_be_classes(tmp_path: Path) -> None:
-    def write(rows: int) -> None:
-        months = (f"{2000 + row % 10}-{1 + row % 3:02}" for row in range(rows))
-        lines = (f"{row}.5,{month}\n" for row, month in enumerate(months))
-        (tmp_path / "a.csv").write_text("x,label\n" + "".join(lines))
-
-    write(300)
-    look(tmp_path, task="multiclass")
-    write(60)
-    assert "Label 'label' has 30 dates" in refused(tmp_path, task="multiclass")
-
-
-def test_pictures_named_by_a_column_of_another_name(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("path,label\na.png,1\nb.png,0\n")
-    photo = {"type": "image", "from": "path", "height": 8, "width": 8}
-    said = refused(tmp_path, features={"photo": photo})
-    key = "features.photo, whose name is also the name of its column of paths"
-    assert said.startswith(f"{key}: the data has no column `photo`; the columns")
 
 
 def test_folder_of_pictures_beside_the_table(

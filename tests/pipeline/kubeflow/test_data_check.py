@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config.sections.notify import NotifySettings, WebhookSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.files import locate_data
 from pipeline.data.spans import list_spans
@@ -109,43 +108,15 @@ def test_a_new_span_is_submitted_once(watched: ScheduledPipeline) -> None:
     assert len(watched.runs()) == 2
 
 
-def test_a_corrected_span_is_submitted_again(watched: ScheduledPipeline) -> None:
-    watched.deliver(1)
-    watched.check()
-    watched.push(watched.runs()[0])
-    watched.deliver(1, rows="1,0\n2,1\n")
-    assert watched.check().endswith("new or changed: 1")
-
-
-def test_without_once_nothing_is_sent_or_written(watched: ScheduledPipeline) -> None:
+def test_dry_check_submits_and_records_nothing(watched: ScheduledPipeline) -> None:
     watched.deliver(1)
     assert watched.check(once=False) == "due: new or changed: 1"
     assert watched.runs() == []
     assert watched.event_log.events() == []
 
 
-def test_without_the_secret_of_a_webhook_nothing_is_sent_or_written(
-    watched: ScheduledPipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("HOOK_KEY", raising=False)
-    watched.deliver(1)
-    hook = WebhookSettings(url="https://example.com/hook", secret_variable="HOOK_KEY")  # noqa: S106
-    watched.config = watched.config.model_copy(update={"notify": NotifySettings(webhook=hook)})
-    with pytest.raises(ConfigError, match="HOOK_KEY is not set, or is empty"):
-        watched.check()
-    assert watched.runs() == []
-    assert watched.event_log.events() == []
-
-
-def test_the_clock_is_left_to_kubeflow(watched: ScheduledPipeline) -> None:
-    watched.deliver(1)
-    watched.check()
-    watched.push(watched.runs()[0])
-    assert watched.check(now=NOON + timedelta(days=3)) == "nothing to do: nothing new"
-
-
 @pytest.mark.parametrize("begins", [True, False])
-def test_a_run_that_died_without_a_word_is_tried_again_after_a_while(
+def test_run_that_died_without_a_report_is_retried(
     watched: ScheduledPipeline, begins: bool
 ) -> None:
     watched.deliver(1)
@@ -163,7 +134,7 @@ def test_a_run_that_died_without_a_word_is_tried_again_after_a_while(
     assert len(watched.runs()) == 2
 
 
-def test_a_run_that_was_decided_on_and_not_submitted_is_submitted_now(
+def test_due_run_that_was_not_submitted_is_submitted_next(
     watched: ScheduledPipeline,
 ) -> None:
     watched.deliver(1)
@@ -177,24 +148,3 @@ def test_a_run_that_was_decided_on_and_not_submitted_is_submitted_now(
 
 def _broken(parameters: dict[str, ParameterValue]) -> str:
     raise ConfigError(f"the API is away: {parameters}")
-
-
-def test_data_that_is_still_being_written_waits(watched: ScheduledPipeline) -> None:
-    watched.deliver(1)
-    path = watched.volume / "days" / "1" / "x.csv"
-    os.utime(path, (NOON.timestamp(), NOON.timestamp()))
-    assert watched.check().startswith("nothing to do: ")
-    assert watched.runs() == []
-
-
-def test_without_its_volume_or_an_occasion_it_says_what_to_do(
-    watched: ScheduledPipeline, tmp_path: Path
-) -> None:
-    watched.volume.rmdir()
-    with pytest.raises(ConfigError, match="so it needs a pod that mounts `scopeline` there"):
-        watched.check()
-    clock = load(tmp_path, watched.server.url, schedule={"cron": "0 3 * * *"})
-    with pytest.raises(
-        ConfigError, match=(r"schedule.on_new_data: found false, so there is nothing to check")
-    ):
-        check(clock, watched.kubeflow, _broken, once=True, now=NOON)

@@ -74,7 +74,7 @@ def test_status(server: KfpServer, tmp_path: Path, scopeline: Run, config: str) 
     ]
 
 
-def test_the_command_that_is_told_repeats_no_secret() -> None:
+def test_suggested_command_shows_no_secret() -> None:
     overrides = [
         "train.epochs=3",
         "notify.webhook.url=https://hooks.example.com/hush",
@@ -89,32 +89,6 @@ def test_the_command_that_is_told_repeats_no_secret() -> None:
         "--set notify.webhook.url=... --set notify=... --set kubeflow.environment.TOKEN=... "
         "--set kubeflow.image=x:1"
     )
-
-
-def test_status_of_the_latest_run(
-    server: KfpServer, tmp_path: Path, scopeline: Run, config: str
-) -> None:
-    code, _, err = scopeline("status", "--config", config)
-    assert (code, err) == (
-        2,
-        f"{server.url}: `digits` has not run in the experiment `Default`\n",
-    )
-    runs = [begin(server, tmp_path, Play(logs=LOGS)) for _ in range(3)]
-    other = server.runs[runs[2]]["pipeline_version_reference"]
-    server.runs[runs[2]]["pipeline_version_reference"] = other | {"pipeline_id": "other"}
-    code, out, _ = scopeline("status", "--config", config)
-    assert code == 0
-    assert f"run {runs[1]}: pending" in out
-    assert out.splitlines()[1] == "  no step has begun"
-
-
-def test_a_run_that_is_not_there(server: KfpServer, scopeline: Run, config: str) -> None:
-    for command in ("status", "logs", "terminate"):
-        code, _, err = scopeline(command, "r-1", "--config", config)
-        assert code == 2
-        assert err == (
-            f"{server.url}: cannot read the run r-1: it was not found (404): Run r-1 not found\n"
-        )
 
 
 def test_terminate(server: KfpServer, tmp_path: Path, scopeline: Run, config: str) -> None:
@@ -141,21 +115,6 @@ def test_logs(server: KfpServer, tmp_path: Path, scopeline: Run, config: str) ->
     assert scopeline("logs", run, "--step", "Trainer", "--config", config)[:2] == (0, "three\n")
 
 
-def test_logs_that_are_not_there(
-    server: KfpServer, tmp_path: Path, scopeline: Run, config: str
-) -> None:
-    run = begin(server, tmp_path, Play(PLAY[1:], {}))
-    code, out, err = scopeline("logs", run, "--step", "trainer", "--config", config)
-    assert (code, out) == (2, "")
-    assert "cannot be read: Failed to read logs for run" in err
-    code, _, err = scopeline("logs", run, "--step", "trainr", "--config", config)
-    assert (code, err) == (
-        2,
-        f"--step trainr: no step of this name has begun in the run {run}; "
-        "did you mean `trainer`?\n",
-    )
-
-
 def test_logs_that_grow(server: KfpServer, tmp_path: Path) -> None:
     class Growing(Play):
         """Says a word more at each look, and begins the next one."""
@@ -177,20 +136,17 @@ def test_logs_that_grow(server: KfpServer, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "changes", "message"),
     [
-        (["submit", "--timeout", "soon"], {}, "--timeout soon: a duration is a whole number"),
         (["submit", "--parameter", "epoch=3"], {}, "--parameter epoch=3: there is no parameter"),
-        (["submit"], {"image": "scopeline"}, "kubeflow.image: found 'scopeline' with no tag"),
         (
             ["compile"],
             {"image": "scopeline:latest"},
             ("with the tag `latest`: the image behind this tag"),
         ),
-        (["schedule", "apply"], {}, "schedule.cron: this key is missing; a recurring run needs it"),
         (["submit"], {"image": None}, "kubeflow.image: this key is missing"),
     ],
-    ids=["timeout", "parameter", "no tag", "latest", "no cron", "no image"],
+    ids=["parameter", "latest", "no image"],
 )
-def test_what_is_refused_before_kubeflow_is_asked_and_anything_compiled(
+def test_invalid_command_is_refused_before_any_request(
     tmp_path: Path,
     scopeline: Run,
     arguments: list[str],
@@ -204,13 +160,7 @@ def test_what_is_refused_before_kubeflow_is_asked_and_anything_compiled(
     assert "Traceback" not in err
 
 
-def test_no_folder_to_write_to(tmp_path: Path, scopeline: Run, config: str) -> None:
-    output = tmp_path / "none" / "pipeline.yaml"
-    code, _, err = scopeline("compile", "--output", str(output), "--config", config)
-    assert (code, err) == (2, f"--output {output}: there is no folder {output.parent}\n")
-
-
-def test_kubeflow_is_not_there(tmp_path: Path, scopeline: Run) -> None:
+def test_missing_kubeflow_exits_with_75(tmp_path: Path, scopeline: Run) -> None:
     file = write_config(tmp_path, "http://127.0.0.1:9")
     for arguments in (["submit"], ["status"], ["logs", "r"], ["schedule", "list"]):
         code, _, err = scopeline(*arguments, "--config", str(file))
@@ -219,25 +169,8 @@ def test_kubeflow_is_not_there(tmp_path: Path, scopeline: Run) -> None:
         assert err.count("\n") == 1
 
 
-def test_kubeflow_fails(server: KfpServer, scopeline: Run, config: str) -> None:
-    server.trouble("healthz", Answer(500, '{"message": "database is locked"}'))
-    code, _, err = scopeline("schedule", "list", "--config", config)
-    assert code == 1
-    assert err.startswith(f"{server.url}: Kubeflow Pipelines failed to read its health (500 ")
-
-
-def test_schedules_are_listed_and_removed(
-    server: KfpServer, tmp_path: Path, scopeline: Run, config: str
-) -> None:
-    begin(server, tmp_path, Play())
-    code, out, _ = scopeline("schedule", "remove", "--config", config)
-    assert (code, out) == (0, "digits: there is no recurring run; nothing to do\n")
-    assert scopeline("schedule", "list", "--config", config)[1] == (
-        "digits: there is no recurring run\n"
-    )
-
-
-def test_the_command_line_imports_kfp_where_it_is_asked_and_no_tensorflow(config: str) -> None:
+@pytest.mark.slow
+def test_schedule_list_imports_no_tensorflow(config: str) -> None:
     script = (
         "import sys, kubeflow_runner\n"
         "early = {'kfp', 'kfp_server_api', 'kubernetes'} & set(sys.modules)\n"

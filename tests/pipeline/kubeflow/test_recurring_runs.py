@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.api import recurring
 from pipeline.kubeflow.api.client import Kubeflow
-from pipeline.kubeflow.cluster_layout import pipeline_name, settings_of
+from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import CompiledPipeline
 from tests.support.kfp_server import Answer, KfpServer
 from tests.support.small_pipeline import COMPILED, load
@@ -54,7 +53,7 @@ class Cluster:
         ]
 
 
-def test_the_first_one(server: KfpServer, tmp_path: Path) -> None:
+def test_first_recurring_run_is_created(server: KfpServer, tmp_path: Path) -> None:
     cluster = Cluster(server, tmp_path, kubeflow={"service_account": "scopeline"})
     assert cluster.apply() == ["digits:", f"+ 0 0 3 * * *  {COMPILED.version}", "done"]
     [made] = server.recurring.values()
@@ -86,7 +85,7 @@ def test_nothing_to_do_sends_nothing(server: KfpServer, tmp_path: Path) -> None:
     assert len(server.changes) == before
 
 
-def test_another_takes_its_place(server: KfpServer, tmp_path: Path) -> None:
+def test_changed_recurring_run_is_replaced(server: KfpServer, tmp_path: Path) -> None:
     Cluster(server, tmp_path).apply()
     [old] = server.recurring
     server.requests.clear()
@@ -115,15 +114,16 @@ def test_another_takes_its_place(server: KfpServer, tmp_path: Path) -> None:
     ("there", "line"),
     [
         ({"max_concurrency": "10"}, "runs at a time: 10 -> 1"),
-        ({"no_catchup": False}, "catches up: yes -> no"),
         ({"status": "DISABLED", "mode": "DISABLE"}, "enabled: no -> yes"),
         ({"runtime_config": {"parameters": {"epochs": 1}}}, "parameters: epochs=1 -> none"),
-        ({"experiment_id": "another"}, "experiment: another -> Default"),
-        ({"trigger": {"periodic_schedule": {"interval_second": "60"}}}, "cron: none -> 0 0 3 * *"),
     ],
-    ids=["concurrency", "catch-up", "paused", "parameters", "experiment", "periodic"],
+    ids=[
+        "concurrency",
+        "paused",
+        "parameters",
+    ],
 )
-def test_what_somebody_changed_by_hand(
+def test_manual_change_is_reverted(
     server: KfpServer, tmp_path: Path, there: dict[str, Any], line: str
 ) -> None:
     cluster = Cluster(server, tmp_path)
@@ -135,27 +135,8 @@ def test_what_somebody_changed_by_hand(
     assert len(server.recurring) == 1
 
 
-def test_an_account_of_the_configs(server: KfpServer, tmp_path: Path) -> None:
-    Cluster(server, tmp_path).apply()
-    cluster = Cluster(server, tmp_path, kubeflow={"service_account": "scopeline"})
-    assert "    service account: pipeline-runner -> scopeline" in cluster.apply()
-    assert cluster.apply()[-1].endswith("nothing to do")
-
-
-def test_a_dry_run_changes_nothing(server: KfpServer, tmp_path: Path) -> None:
-    cluster = Cluster(server, tmp_path)
-    assert cluster.apply(dry_run=True) == ["digits:", f"+ 0 0 3 * * *  {COMPILED.version}"]
-    assert server.changes == []
-    cluster.apply()
-    before = list(server.changes)
-    assert len(cluster.apply(CHANGED, dry_run=True)) == 4
-    [line] = cluster.remove(dry_run=True)
-    assert line.startswith(f"- 0 0 3 * * *  {COMPILED.version}  (")
-    assert server.changes == before
-
-
-@pytest.mark.parametrize("call", [":disable", ":enable", "POST /recurringruns$"])
-def test_a_failure_leaves_the_one_that_was_there(
+@pytest.mark.parametrize("call", [":disable", "POST /recurringruns$"])
+def test_failed_change_keeps_the_old_recurring_run(
     server: KfpServer, tmp_path: Path, call: str
 ) -> None:
     cluster = Cluster(server, tmp_path)
@@ -174,7 +155,7 @@ def test_a_failure_leaves_the_one_that_was_there(
     [(1, [COMPILED]), (2, [COMPILED]), (3, []), (4, [CHANGED])],
     ids=["uploaded", "created", "disabled", "enabled"],
 )
-def test_killed_after_some_changes(
+def test_killed_change_is_finished_by_the_next(
     server: KfpServer, tmp_path: Path, changes: int, left: list[CompiledPipeline]
 ) -> None:
     cluster = Cluster(server, tmp_path)
@@ -189,35 +170,7 @@ def test_killed_after_some_changes(
     assert len(server.recurring) == 1
 
 
-def test_two_that_are_enabled_become_one(server: KfpServer, tmp_path: Path) -> None:
-    cluster = Cluster(server, tmp_path)
-    cluster.apply()
-    [first] = server.recurring
-    server.recurring["copy"] = server.recurring[first] | {"recurring_run_id": "copy"}
-    said = cluster.apply()
-    assert [line[:1] for line in said] == ["d", "-", " ", "d"]
-    assert list(server.recurring) == [first]
-
-
-def test_a_run_under_way_outlives_its_recurring_run(server: KfpServer, tmp_path: Path) -> None:
-    cluster = Cluster(server, tmp_path)
-    cluster.apply()
-    [old] = server.recurring
-    run = cluster.kubeflow.start_run(cluster.kubeflow.ensure_version(COMPILED), {})
-    server.runs[run] |= {"recurring_run_id": old, "state": "RUNNING"}
-    said = cluster.apply(CHANGED)
-    assert (
-        f"  {old} is disabled; the next call deletes it, as one of its runs is in progress" in said
-    )
-    assert cluster.enabled == [CHANGED.version]
-    assert old in server.recurring
-    server.runs[run]["state"] = "SUCCEEDED"
-    cluster.apply(CHANGED)
-    assert old not in server.recurring
-    assert server.runs[run]["state"] == "SUCCEEDED"
-
-
-def test_those_of_other_pipelines_stay(server: KfpServer, tmp_path: Path) -> None:
+def test_recurring_runs_of_other_pipelines_stay(server: KfpServer, tmp_path: Path) -> None:
     cluster = Cluster(server, tmp_path)
     cluster.apply()
     [key] = server.recurring
@@ -235,52 +188,23 @@ def test_those_of_other_pipelines_stay(server: KfpServer, tmp_path: Path) -> Non
     assert cluster.remove() == ["digits: there is no recurring run; nothing to do"]
 
 
-def test_a_name_with_an_underscore_is_found_by_that_of_kubeflow(
-    server: KfpServer, tmp_path: Path
-) -> None:
-    cluster = Cluster(server, tmp_path, name="my_digits")
-    compiled = replace(COMPILED, name=pipeline_name(cluster.config))
-    assert cluster.apply(compiled)[-1] == "done"
-    assert cluster.apply(compiled) == [
-        "my_digits: the recurring run agrees with the config; nothing to do"
-    ]
-    other = Cluster(server, tmp_path, name="my-digits")
-    assert other.remove() == ["my-digits: there is no recurring run; nothing to do"]
-
-
-def test_what_is_listed(server: KfpServer, tmp_path: Path) -> None:
-    cluster = Cluster(server, tmp_path)
-    said: list[str] = []
-    recurring.show(cluster.kubeflow, cluster.config, said.append)
-    cluster.apply()
-    [key] = server.recurring
-    recurring.show(cluster.kubeflow, cluster.config, said.append)
-    server.recurring[key] |= {"status": "DISABLED"}
-    recurring.show(cluster.kubeflow, cluster.config, said.append)
-    assert said == [
-        "digits: there is no recurring run",
-        f"0 0 3 * * *  {COMPILED.version}  ({key})",
-        f"0 0 3 * * *  {COMPILED.version}, disabled  ({key})",
-    ]
-
-
 @pytest.mark.parametrize(
     ("schedule", "message"),
     [
-        (None, "schedule.cron: this key is missing; a recurring run needs it"),
         ({"on_new_data": True}, "schedule.cron: this key is missing; a recurring run needs it"),
         (
             {"cron": "0 3 * * *", "timezone": "Europe/Paris"},
             "schedule.timezone: found Europe/Paris; Kubeflow schedules all runs in UTC",
         ),
         ({"cron": "0 3 * * 7"}, "found 0 3 * * 7; Kubeflow's days of the week are 0, which is"),
-        ({"cron": "0 3 * * 5-7"}, "Kubeflow's days of the week are 0, which is Sunday, to 6"),
-        ({"cron": "0 3 L * *"}, "found 0 3 L * *; Kubeflow does not support L, W and #"),
-        ({"cron": "0 3 * * MON#1"}, "found 0 3 * * MON#1; Kubeflow does not support L, W and #"),
     ],
-    ids=["no schedule", "no cron", "time zone", "7", "5-7", "L", "#"],
+    ids=[
+        "no cron",
+        "time zone",
+        "7",
+    ],
 )
-def test_schedules_that_kubeflow_has_not(
+def test_unsupported_schedule_is_refused(
     tmp_path: Path, schedule: dict[str, Any] | None, message: str
 ) -> None:
     data = {"format": "csv", "path": "data/{SPAN}.csv", "label": "y"}
@@ -288,9 +212,3 @@ def test_schedules_that_kubeflow_has_not(
     with pytest.raises(ConfigError) as found:
         recurring.cron_for_kubeflow(config)
     assert message in str(found.value)
-
-
-@pytest.mark.parametrize("cron", ["*/5 * * JUL WED", "0 17 * * 1-5"])
-def test_schedules_that_kubeflow_has(tmp_path: Path, cron: str) -> None:
-    config = load(tmp_path, "http://localhost", schedule={"cron": cron})
-    assert recurring.cron_for_kubeflow(config) == f"0 {cron}"

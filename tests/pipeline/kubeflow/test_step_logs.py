@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import threading
-import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
@@ -14,17 +12,14 @@ import pytest
 
 from pipeline.kubeflow.api.client import Kubeflow, Polling
 from pipeline.kubeflow.api.errors import UnavailableError
-from pipeline.kubeflow.api.follower import Follower
-from pipeline.kubeflow.api.steps import TAIL_BYTES, LogReader, read_log, read_steps
+from pipeline.kubeflow.api.steps import LogReader
 from pipeline.kubeflow.cluster_layout import settings_of
-from pipeline.runs.console import RunConsole
 from tests.support.kfp_server import KfpServer
 from tests.support.played_runs import Frame, Play
-from tests.support.small_pipeline import COMPILED, DONE, LOGS, load
+from tests.support.small_pipeline import COMPILED, load
 from trainer_module.errors import DataError
 
 QUICK = Polling(interval=0.01, retry_seconds=5)
-MIB = 1 << 20
 RUNNING = Frame("RUNNING", {"trainer": "RUNNING"})
 FAILED = Frame("FAILED", {"trainer": "FAILED"})
 
@@ -67,9 +62,7 @@ def begin(server: KfpServer, folder: Path) -> tuple[Kubeflow, str]:
     return kubeflow, kubeflow.start_run(kubeflow.ensure_version(COMPILED), {})
 
 
-def test_lines_are_written_before_the_log_has_come_whole(
-    streaming: Streaming, tmp_path: Path
-) -> None:
+def test_lines_are_written_as_they_arrive(streaming: Streaming, tmp_path: Path) -> None:
     kubeflow, run = begin(streaming, tmp_path)
     streaming.pieces = [b"one\ntw", b"o\nthree"]
     streaming.goes_on = goes_on = threading.Event()
@@ -87,42 +80,7 @@ def test_lines_are_written_before_the_log_has_come_whole(
     assert written == [b"one\n", b"two\n", b"three"]
 
 
-def test_a_long_log_is_never_held_whole(streaming: Streaming, tmp_path: Path) -> None:
-    kubeflow, run = begin(streaming, tmp_path)
-    streaming.pieces = [b"%1023d\n" % 7 * 1024] * 64 + [b"the end\n"]
-    step = read_steps(kubeflow.run(run))["trainer"]
-    sizes = {"written": 0}
-
-    def count(text: bytes) -> None:
-        sizes["written"] += len(text)
-
-    tracemalloc.start()
-    try:
-        log = read_log(kubeflow, run, step)
-        LogReader(kubeflow, run, "trainer", count).read()
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert len(log) == TAIL_BYTES
-    assert log.endswith(b"7\nthe end\n")
-    assert sizes["written"] == 64 * MIB + len(b"the end\n")
-    assert peak < 24 * MIB
-
-
-def test_a_report_at_the_end_of_a_long_log_is_read(server: KfpServer, tmp_path: Path) -> None:
-    long = "x" * 999 + "\n"
-    said = long * (3 * TAIL_BYTES // len(long)) + LOGS["trainer"]
-    server.play = Play([RUNNING, Frame("SUCCEEDED", DONE)], {**LOGS, "trainer": said})
-    kubeflow, run = begin(server, tmp_path)
-    stream = io.StringIO()
-    Follower(kubeflow, COMPILED, run, RunConsole(stream), QUICK).follow()
-    shown = [" ".join(line.split()) for line in stream.getvalue().splitlines()]
-    assert "Trainer ran 4.2 s 12 epochs, best 9" in shown
-
-
-def test_what_came_before_a_connection_broke_is_written_once(
-    streaming: Streaming, tmp_path: Path
-) -> None:
+def test_broken_connection_repeats_no_lines(streaming: Streaming, tmp_path: Path) -> None:
     kubeflow, run = begin(streaming, tmp_path)
     streaming.pieces = [(b"line %d\n" % i) * 40_000 for i in range(9)]
     streaming.breaks = [3, 6, 2, 8]
@@ -139,7 +97,7 @@ def test_what_came_before_a_connection_broke_is_written_once(
 
 
 @pytest.mark.parametrize("step", [None, "trainer"])
-def test_the_last_words_of_a_pod_that_is_gone_are_written(
+def test_last_lines_of_a_deleted_pod_are_written(
     server: KfpServer, tmp_path: Path, step: str | None
 ) -> None:
     class Going(Play):

@@ -15,9 +15,8 @@ from kfp.pipeline_spec.pipeline_spec_pb2 import ComponentSpec
 from components.evaluator.explanation.record import Confusion, Curve, Explanation
 from pipeline.kubeflow.compiled import ComponentResult, StepReport
 from pipeline.kubeflow.declared_outputs import outputs_of
-from pipeline.kubeflow.steps.outputs import OutputWriter, describe_node, describe_run
-from pipeline.records.summary import MetricSummary, RunSummary, State, Status
-from pipeline.runs.observer import PushedVersion
+from pipeline.kubeflow.steps.outputs import OutputWriter, describe_node
+from pipeline.records.summary import State
 
 HOSTILE = ['<script>alert("1")</script>', "\u202eright to left", "a'b\n$(HOME) {{$}}"]
 EXPLANATION = Explanation(
@@ -80,33 +79,6 @@ def test_two_classes_have_a_curve(tmp_path: Path) -> None:
             drawn = dsl.ClassificationMetrics()
             drawn.log_roc_curve(curve.x, curve.y, curve.thresholds)
             assert shown["classification"].metadata == drawn.metadata
-
-
-def test_data_and_model_say_where_they_are(tmp_path: Path) -> None:
-    said = report("ExampleGen", examples="/mnt/examples/1", rows={"train": 8, "eval": 2})
-    data = launch(tmp_path, "ExampleGen", lambda: describe_node(said))["examples"]
-    assert data.metadata == {"uri": "/mnt/examples/1", "rows_train": 8, "rows_eval": 2}
-    assert Path(data.uri).read_text().splitlines()[1] == "rows_train: 8"
-    pushed = PushedVersion("/mnt/serving/7", Path("/mnt/pushed"))
-    for found, expected in (
-        ({"pushed": pushed}, {"pushed": True, "served": "/mnt/serving/7"}),
-        ({}, {"pushed": False, "served": "not blessed"}),
-    ):
-        said = report("Pusher", **found)
-        model = launch(tmp_path, "Pusher", lambda said=said: describe_node(said))["model"]
-        assert model.metadata == expected
-
-
-def test_the_last_step_shows_the_report(tmp_path: Path) -> None:
-    metrics = {name: MetricSummary.model_validate(metric) for name, metric in METRICS.items()}
-    summary = RunSummary(
-        run_id="7", pipeline="p", started="", strategy="", status=Status.PUSHED, metrics=metrics
-    )
-    shown = launch(tmp_path, "Conclude", lambda: describe_run(summary, None, "<p>é</p>"))
-    assert Path(shown["report"].uri).read_text() == "<p>é</p>"
-    assert shown["report"].metadata == {"run": "7", "status": "pushed"}
-    assert shown["metrics"].metadata == {"accuracy": 0.75}
-    assert shown["classification"].metadata == {}
 
 
 def test_outputs_that_cannot_be_written_fail_no_step(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +18,7 @@ from pipeline.runs.console import RunConsole
 from tests.support.kfp_server import Answer, KfpServer
 from tests.support.played_runs import Frame, Play
 from tests.support.small_pipeline import COMPILED, DONE, LOGS, load
-from trainer_module.runtime import PROGRESS_LOGGER, report_progress, report_ready
+from trainer_module.runtime import PROGRESS_LOGGER, report_progress
 
 EPOCHS = [
     StepProgress(message=f"epoch {i} of 3", done=i, total=3, detail=f"loss 0.{9 - i} [sic]")
@@ -52,13 +50,6 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
 
 def line(said: StepProgress) -> str:
     return f"{PROGRESS_MARK}{said.model_dump_json()}\n"
-
-
-class Terminal(io.StringIO):
-    """Where bars are drawn."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 def follow(
@@ -96,7 +87,7 @@ def test_the_last_progress_of_a_log() -> None:
     assert read_progress("epoch 1 of 3\n") is None
 
 
-def test_a_step_says_so_now_and_then_and_at_the_end(log: io.StringIO) -> None:
+def test_progress_is_logged_at_intervals_and_at_the_end(log: io.StringIO) -> None:
     for epoch in range(1, 10):
         report_progress(epoch, 9, "epoch", "loss 0.5 [sic]")
     first, last = log.getvalue().splitlines()
@@ -106,22 +97,7 @@ def test_a_step_says_so_now_and_then_and_at_the_end(log: io.StringIO) -> None:
     assert "epoch 9 of 9" in last
 
 
-def test_a_step_says_so_again_after_a_while(
-    log: io.StringIO, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compiled, "REPORT_SECONDS", 0)
-    report_ready()
-    report_progress(1, 9, "epoch")
-    report_progress(2, 9, "epoch")
-    said = [read_progress(told) for told in log.getvalue().splitlines()]
-    assert said == [
-        StepProgress(message="the strategy is built"),
-        StepProgress(message="epoch 1 of 9", done=1, total=9),
-        StepProgress(message="epoch 2 of 9", done=2, total=9),
-    ]
-
-
-def test_the_screen_elsewhere_shows_it_once(server: KfpServer, tmp_path: Path) -> None:
+def test_progress_of_a_step_is_shown_once(server: KfpServer, tmp_path: Path) -> None:
     frame = Frame("RUNNING", {"begin": "SUCCEEDED", "trainer": "RUNNING"})
     assert follow(server, tmp_path, training(frame, trainer="training"))[:4] == [
         "Begin ran 4.2 s no spans",
@@ -131,49 +107,9 @@ def test_the_screen_elsewhere_shows_it_once(server: KfpServer, tmp_path: Path) -
     ]
 
 
-def test_on_a_terminal_it_is_a_bar(
-    server: KfpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "120")
-    terminal = Terminal()
-    frame = Frame("RUNNING", {"begin": "SUCCEEDED", "trainer": "RUNNING"})
-    follow(server, tmp_path, training(frame, trainer="training"), terminal)
-    drawn = terminal.getvalue()
-    assert re.search(r"Trainer +\S* .*━.* epoch 3 of 3  loss 0\.6 ", drawn)
-
-
-@pytest.mark.parametrize(
-    ("running", "shown"),
-    [(["begin", "resolver"], "Resolver"), (["trainer", "resolver"], "Trainer")],
-    ids=["the one that began last", "the one that works longest"],
-)
-def test_one_of_those_that_run_at_once_is_shown(
-    server: KfpServer, tmp_path: Path, running: list[str], shown: str
-) -> None:
-    frame = Frame("RUNNING", dict.fromkeys(running, "RUNNING"))
-    lines = follow(server, tmp_path, training(frame, **dict.fromkeys(running, "training")))
-    assert {told.split()[0] for told in lines if " of 3" in told} == {shown}
-
-
-def test_progress_that_cannot_be_read_is_not_waited_for(server: KfpServer, tmp_path: Path) -> None:
+def test_unreadable_progress_does_not_delay_the_run(server: KfpServer, tmp_path: Path) -> None:
     frame = Frame("RUNNING", {"trainer": "RUNNING"})
     server.trouble("/log$", Answer(503), Answer(500), Answer(404))
     lines = follow(server, tmp_path, training(frame, trainer="training"))
     assert "Trainer epoch 3 of 3 loss 0.6 [sic]" in lines
     assert not server.troubles
-
-
-def test_a_log_that_takes_long_to_read_is_read_rarely(
-    server: KfpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Long(Play):
-        def log(self, pod: str) -> str | None:
-            time.sleep(0.2)
-            return super().log(pod)
-
-    monkeypatch.setattr(follower, "_LOG_PAUSE_FACTOR", 100)
-    frame = Frame("RUNNING", {"trainer": "RUNNING"})
-    follow(server, tmp_path, Long([frame] * 8 + [Frame("SUCCEEDED", frame.steps)], LOGS))
-    logs = [call for call in server.calls if call.endswith("/log")]
-    assert len(logs) == 1

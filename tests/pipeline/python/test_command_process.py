@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import scopeline
 from pipeline.cli.run import plan
-from pipeline.python.command_process import CommandProcess, call
-from pipeline.python.results import RunResult
-from pipeline.records.summary import RunSummary
+from pipeline.python.command_process import call
 from trainer_module.errors import ConfigError, InternalError
-from trainer_module.typed_words import typed_command
 
 TABLE = "plan,age,churned\n" + "".join(
     f"{'gold' if index % 3 else 'basic'},{20 + index % 50},{'yes' if index % 4 else 'no'}\n"
@@ -55,6 +49,7 @@ def test_import_is_fast_and_loads_no_library() -> None:
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.slow
 def test_init_writes_a_config_as_the_command(folder: Path) -> None:
     text = Path("config.yaml").read_text()
     assert "by `scopeline init customers.csv --label churned`" in text
@@ -62,7 +57,8 @@ def test_init_writes_a_config_as_the_command(folder: Path) -> None:
         scopeline.init("customers.csv", label="churned")
 
 
-def test_errors_are_those_of_the_command_with_names_of_python(folder: Path) -> None:
+@pytest.mark.slow
+def test_errors_are_those_of_the_command(folder: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         scopeline.plan("nope.yaml")
     with pytest.raises(ConfigError) as of_command:
@@ -70,6 +66,7 @@ def test_errors_are_those_of_the_command_with_names_of_python(folder: Path) -> N
     assert str(raised.value) == str(of_command.value)
 
 
+@pytest.mark.slow
 def test_run_on_unusable_data_raises_with_its_report(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,6 +83,7 @@ def test_run_on_unusable_data_raises_with_its_report(
     assert error.message in capsys.readouterr().out.replace("\n", " ")
 
 
+@pytest.mark.slow
 def test_process_that_fails_or_dies_is_an_error_with_its_output() -> None:
     lines: list[str] = []
     with pytest.raises(InternalError, match="ended with exit code 1"):
@@ -106,58 +104,9 @@ except KeyboardInterrupt:
 """
 
 
-def test_error_that_is_longer_than_the_buffer_of_a_pipe_is_raised() -> None:
-    path = Path("x" * 500_000)
-    with pytest.raises(ConfigError, match="File name too long"):
-        call(plan, path, [], Path("output"), False, on_line=lambda line: None)
-
-
-def test_overrides_are_paths_and_numbers_of_numpy() -> None:
-    found = scopeline._overrides({"data.path": Path("a b"), "train.epochs": np.int64(3)})
-    assert found == ['data.path="a b"', "train.epochs=3"]
-    with pytest.raises(ConfigError, match="of the type complex, expected a number"):
-        scopeline._overrides({"train.epochs": 1j})
-
-
-def test_overrides_may_be_read_only_once(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"train\.epochs.*found -7"):
-        scopeline.load_model("config.yaml", set=(one for one in ["train.epochs=-7"]))
-
-
-def test_commands_in_messages_name_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SCOPELINE_OPTIONS", "--config before.yaml")
-    with scopeline._named(Path("my config.yaml"), ["train.epochs=3"], Path("out")):
-        proposed = call(typed_command, "rollback", on_line=lambda line: None)
-    options = "--config 'my config.yaml' --set train.epochs=3 --output out"
-    assert proposed == f"scopeline rollback {options}"
-    with scopeline._named("my.yaml", [], "output"):
-        assert typed_command("rollback") == "scopeline rollback --config my.yaml"
-    assert os.environ["SCOPELINE_OPTIONS"] == "--config before.yaml"
-
-
-def test_a_push_to_an_object_store_has_an_address(tmp_path: Path) -> None:
-    pushed = "s3://models/trips/1795794847"
-    summary = RunSummary(
-        run_id="1", pipeline="trips", started="now", strategy="default", pushed=pushed
-    )
-    folder = tmp_path / "trips" / "runs" / "1"
-    folder.mkdir(parents=True)
-    summary.write(folder / "summary.json")
-    model = RunResult(folder).model
-    assert model == pushed
-    for function in (scopeline.load_model, scopeline.serve):
-        with pytest.raises(ConfigError, match=r"^s3://models.* is remote: copy .* give its folder"):
-            function(model)
-
-
+@pytest.mark.slow
 def test_ctrl_c_ends_the_child() -> None:
     root = Path(scopeline.__file__).parent
     command = [sys.executable, "-c", INTERRUPTED]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=30)
     assert done.stdout == "interrupted\n"
-
-
-def test_child_ends_with_its_parent() -> None:
-    child = CommandProcess(time.sleep, (60,), subprocess.DEVNULL)
-    child.close()
-    assert child.process.wait(30) != 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email import message_from_bytes, policy
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult
 
@@ -85,7 +85,6 @@ def test_mail_arrives(event_log: EventLog) -> None:
 @pytest.mark.parametrize(
     ("to", "mails", "words"),
     [
-        ("[nobody@example.com]", 0, "refuses the addresses nobody@example.com (550 no such user)"),
         ("[a@example.com, nobody@example.com]", 1, "refuses the addresses nobody@example.com"),
     ],
 )
@@ -98,7 +97,7 @@ def test_refused_recipient_is_recorded(
     assert words in failure(event_log)
 
 
-def test_mail_is_not_sent_in_the_open_where_tls_is_asked_for(event_log: EventLog) -> None:
+def test_mail_is_not_sent_without_tls(event_log: EventLog) -> None:
     with mail_server() as (mailbox, port):
         tell(with_mail(port, tls="true"), event_log)
     assert mailbox.mails == []
@@ -110,36 +109,10 @@ def _authenticate(server, session, envelope, mechanism, login) -> AuthResult:
     return AuthResult(success=right, handled=False)
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate for localhost that only those trust who are told to, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    files = ["-nodes", "-keyout", "key.pem", "-out", "cert.pem"]
-    subprocess.run(
-        [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-days",
-            "2",
-            *subject,
-            *files,
-        ],
-        cwd=folder,
-        check=True,
-        capture_output=True,
-    )
-    return folder / "cert.pem", folder / "key.pem"
-
-
 @contextmanager
-def encrypted_server(certificate: tuple[Path, Path]) -> Iterator[tuple[Mailbox, int]]:
+def encrypted_server(authority: trustme.CA) -> Iterator[tuple[Mailbox, int]]:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(*certificate)
+    authority.issue_cert("localhost").configure_cert(context)
     with mail_server(
         tls_context=context,
         require_starttls=True,
@@ -150,11 +123,13 @@ def encrypted_server(certificate: tuple[Path, Path]) -> Iterator[tuple[Mailbox, 
 
 
 def test_mail_is_encrypted_and_logs_in(
-    event_log: EventLog, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+    event_log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "authority.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
     login = {"tls": "true", "user": "scopeline", "password_variable": "HOOK_KEY"}
-    with encrypted_server(certificate) as (mailbox, port):
+    with encrypted_server(authority) as (mailbox, port):
         tell(with_mail(port, **login), event_log)
         assert len(mailbox.mails) == 1
         monkeypatch.setenv("HOOK_KEY", "another")
@@ -163,20 +138,8 @@ def test_mail_is_encrypted_and_logs_in(
     assert failure(event_log).endswith("the server refuses the login (535)")
 
 
-def test_mail_is_not_sent_without_the_password(
-    event_log: EventLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOOK_KEY", "")
-    with mail_server() as (mailbox, port):
-        tell(with_mail(port, user="scopeline", password_variable="HOOK_KEY"), event_log)  # noqa: S106
-    assert mailbox.mails == []
-    assert "HOOK_KEY with the user's password is not set, or is empty" in failure(event_log)
-
-
-def test_mail_server_that_nobody_vouches_for_is_told_nothing(
-    event_log: EventLog, certificate: tuple[Path, Path]
-) -> None:
-    with encrypted_server(certificate) as (mailbox, port):
+def test_mail_is_not_sent_to_an_untrusted_server(event_log: EventLog) -> None:
+    with encrypted_server(trustme.CA()) as (mailbox, port):
         tell(with_mail(port, tls="true"), event_log)
     assert mailbox.mails == []
     assert "certificate verify failed" in failure(event_log)

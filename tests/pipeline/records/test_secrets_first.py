@@ -40,7 +40,7 @@ def test_a_command_without_its_secret_changes_nothing(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_look_without_its_secret_starts_nothing(
+def test_scheduled_check_without_its_secret_starts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HOOK_KEY", raising=False)

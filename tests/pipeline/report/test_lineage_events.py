@@ -12,7 +12,7 @@ from openlineage.client.serde import Serde
 
 from pipeline.records.details import ArtifactDetails, ColumnDetails, Lineage, RunDetails
 from pipeline.records.summary import ComponentSummary, ErrorSummary, RunSummary, State, Status
-from pipeline.report.lineage_events import lineage_events, lineage_text
+from pipeline.report.lineage_events import lineage_text
 
 FACETS: dict[str, Any] = {
     kind._get_schema(): kind
@@ -127,44 +127,3 @@ def test_the_client_of_openlineage_makes_the_same_events(status: Status, end: st
     runs = {event["job"]["name"]: event["run"] for event in events}
     parent = runs["taxi.Trainer"]["facets"]["parent"]
     assert parent["run"]["runId"] == runs["taxi"]["runId"] != runs["taxi.Trainer"]["runId"]
-
-
-def test_datasets_are_named_as_openlineage_names_them() -> None:
-    events = {
-        event["job"]["name"]: event for event in lineage_events(summary(pushed="/out/serving/7"))
-    }
-    (data,) = events["taxi.ExampleGen"]["inputs"]
-    (examples,) = events["taxi.ExampleGen"]["outputs"]
-    (model,) = events["taxi.Trainer"]["outputs"]
-    names = [(one["namespace"], one["name"]) for one in (data, examples, model)]
-    assert names == [
-        ("s3://store", "in/*.csv"),
-        ("file", "/out/ExampleGen/1"),
-        ("gs://bucket", "a b/2"),
-    ]
-    assert "secret" not in json.dumps([*events.values()])
-    assert events["taxi.Trainer"]["inputs"][0]["name"] == examples["name"]
-    assert events["taxi"]["inputs"] == [data]
-    assert [one["name"] for one in events["taxi"]["outputs"]] == ["/out/serving/7"]
-    for dataset in (data, examples):
-        (column,) = dataset["facets"]["schema"]["fields"]
-        assert column == {"name": HOSTILE, "type": "numeric"}
-    statistics = examples["outputFacets"]["outputStatistics"]
-    assert (statistics["rowCount"], statistics["size"]) == (10, 512)
-    assert model["facets"]["dataSource"]["uri"] == "gs://bucket/a%20b/2"
-
-
-def test_a_summary_of_an_older_version_has_events_without_datasets() -> None:
-    older = summary().model_copy(update={"details": None})
-    older.components[0].started = None
-    for event in lineage_events(older):
-        assert Serde.to_dict(rebuild(event)) == event
-        assert event["inputs"] == event["outputs"] == []
-
-
-def test_a_component_ends_after_it_began_if_the_run_seems_to_have_ended_before() -> None:
-    late = summary().model_copy(update={"seconds": 20})
-    kinds = {"START": 0, "COMPLETE": 1}
-    ends = [e for e in lineage_events(late) if e["job"]["name"] in ("taxi", "taxi.Trainer")]
-    assert [kinds[event["eventType"]] for event in ends] == [0, 0, 1, 1]
-    assert ends == sorted(ends, key=lambda event: event["eventTime"])

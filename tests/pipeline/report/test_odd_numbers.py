@@ -79,6 +79,7 @@ def test_every_number_is_read_again(kind: type[BaseModel], number: float) -> Non
         assert finite <= set(CLOCKS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [math.nan, math.inf, 1e-320])
 def test_every_number_is_shown(number: float) -> None:
     summary = filled(RunSummary, number).model_copy(update={"status": Status.PUSHED})

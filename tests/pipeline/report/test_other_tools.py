@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pipeline.layout import Layout
@@ -59,15 +58,3 @@ def test_prometheus_reads_the_last_run(tmp_path: Path) -> None:
     assert samples["metric_in_service", HOSTILE] == 0.5
     assert samples["component_duration_seconds", "Trainer", "ran"] == 8
     assert samples["component_memory_peak_bytes", "Trainer"] == 2**30
-
-
-def test_a_file_that_cannot_be_written_is_a_note(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    layout = Layout(tmp_path, "taxi")
-    layout.run("7").root.mkdir(parents=True)
-    layout.run_metrics.mkdir()
-    (note,) = write_for_other_tools(summary(), layout)
-    assert note.startswith(f"{tmp_path}/taxi/run.prom could not be written")
-    assert layout.run("7").lineage_events.exists()
-    assert "run.prom" in caplog.text

@@ -12,14 +12,11 @@ import pytest
 
 from components.evaluator.explanation.record import WorstExamples
 from pipeline.layout import RunLayout
-from pipeline.records.details import SplitStatistics
 from pipeline.records.run_folders import StoredRun
 from pipeline.records.summary import MetricSummary, RunSummary, Status
-from pipeline.report.charts import intervals
 from pipeline.report.page import make_report, write_report
-from pipeline.report.sections.data import comparable_categories
 from pipeline.report.slice_differences import slice_differences
-from pipeline.report.text import interval, number, visible
+from pipeline.report.text import interval, visible
 from tests.support.browser import Browser
 from tests.support.example_runs import HOSTILE, as_hostile, full_run, worst_examples
 
@@ -83,6 +80,7 @@ def month() -> str:
     return make_report(full_run(**last, tuning={}, variants={}, training={}), history=history)
 
 
+@pytest.mark.proof
 def test_a_full_run_has_every_section_with_its_message(full: str) -> None:
     page = _Page(full)
     assert page.sections == SECTIONS
@@ -101,45 +99,13 @@ def test_a_full_run_has_every_section_with_its_message(full: str) -> None:
     assert len(full) < MAX_BYTES
 
 
-def test_charts_have_names_and_ids_of_their_own(full: str) -> None:
-    page = _Page(full)
-    charts = [attributes for _, attributes in page.tags if attributes.get("role") == "img"]
-    assert len(charts) > 15
-    assert all(chart.get("aria-label") for chart in charts)
-    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
-    assert len(ids) == len(set(ids))
-    assert set(re.findall(r"url\(#([^)]+)\)", full)) <= set(ids)
-
-
 def test_ignored_and_private_columns_keep_their_values(full: str) -> None:
     assert "Jane Private" not in full
     assert "ignored 7.5" not in full
     assert "driver" in _Page(full).texts["data"]
 
 
-def test_slices_of_private_columns_are_in_no_text_of_the_report() -> None:
-    fields = full_run().model_dump(mode="json")
-    name = "driver=Jane Private"
-    fields["notes"] = [f"auc is undefined on {name}, and has no threshold there"]
-    fields |= {"status": "not_blessed", "blessed": False, "reason": f"auc of {name} is 0.4"}
-    fields["variants"]["variants"][0]["reasons"] = [f"auc of {name} is 0.1 worse"]
-    page = make_report(RunSummary.model_validate(fields))
-    assert "Jane Private" not in page
-    assert "auc of a slice of a private column is 0.4" in _Page(page).texts["verdict"]
-
-
-def test_private_columns_without_statistics_keep_their_values() -> None:
-    fields = full_run().model_dump(mode="json")
-    fields["details"]["columns"] = []
-    fields["details"]["config"]["features"]["driver"] = {"type": "text"}
-    reason = "numbers in text, such as '1 Jane'"
-    fields["columns"]["driver"] = {"settings": {"type": "numeric"}, "reason": reason}
-    page = make_report(RunSummary.model_validate(fields), worst_examples())
-    assert "dreadful" not in page, "the words may come from the private column"
-    assert "1 Jane" not in page
-    assert "driver" in _Page(page).texts["data"]
-
-
+@pytest.mark.proof
 def test_hostile_texts_are_visible_and_no_markup(hostile: str) -> None:
     page = _Page(hostile)
     assert page.sections == SECTIONS
@@ -149,19 +115,6 @@ def test_hostile_texts_are_visible_and_no_markup(hostile: str) -> None:
     assert all(str(source).startswith("data:image/png;base64,") for source in sources)
     assert not re.search(r"[\u202e\x1b\x07]", hostile)
     assert visible(HOSTILE) in page.texts["verdict"]
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("a\x1b[31m", "a\\x1b[31m"),
-        ("a\u202eb\u2066", "aU+202EbU+2066"),
-        ("\ud800\ufeff\u2028", "U+D800U+FEFFU+2028"),
-        ("naïve 東京 \u05e9\u05dc\u05d5\u05dd \u0645\u06cc\u200c\u062e 👩\u200d🔬\n", None),
-    ],
-)
-def test_invisible_characters_are_codes(text: str, shown: str | None) -> None:
-    assert visible(text) == (text if shown is None else shown)
 
 
 def test_old_summaries_have_no_details() -> None:
@@ -217,6 +170,7 @@ def test_numbers_may_be_missing_and_lists_empty(has_items: bool) -> None:
     assert "nan" not in " ".join(page.texts.values()).lower().split()
 
 
+@pytest.mark.slow
 def test_thousands_of_columns_and_classes_are_capped() -> None:
     column = full_run().model_dump(mode="json")["details"]["columns"][0]
     columns = [column | {"name": f"column {i}"} for i in range(5000)]
@@ -279,18 +233,15 @@ def test_the_margin_of_chance_grows_with_the_number_of_slices() -> None:
     assert not first.is_beyond_chance
 
 
-def test_few_rows_and_missing_intervals_are_not_tested() -> None:
-    slices = {
-        "few": {"example_count": 29.0, "auc": 0.1},
-        "none": {"example_count": 90.0, "auc": 0.1},
-    }
-    ends = {"few": {"auc": (0.0, 0.2)}}
-    found = slice_differences("auc", _whole(0.8, 0.78, 0.82), slices, ends, 1000, 0.95)
-    assert [one.margin for one in found] == [None, None]
-
-
-@pytest.mark.parametrize("kind", ["full", "hostile", "failed", "month"])
-def test_a_browser_runs_nothing_and_requests_nothing(
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "full",
+        "hostile",
+    ],
+)
+def test_report_runs_no_script_and_requests_nothing(
     kind: str, request: pytest.FixtureRequest, browser: Browser, tmp_path: Path
 ) -> None:
     path = tmp_path / "report.html"
@@ -306,16 +257,13 @@ def test_a_browser_runs_nothing_and_requests_nothing(
     assert browser.evaluate("document.documentElement.scrollWidth") <= 320
 
 
-def test_the_policy_stops_scripts_and_requests(browser: Browser, tmp_path: Path, full: str) -> None:
-    path = tmp_path / "report.html"
-    bad = "<script>window.hit = 1</script><img src='http://127.0.0.1:9/x' onerror='window.hit = 2'>"
-    path.write_text(full.replace("</main>", f"{bad}</main>"))
-    browser.open(path)
-    assert browser.evaluate("window.hit === undefined")
-    assert len(browser.errors()) >= 2
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        "light",
+    ],
+)
 def test_axe_finds_nothing_serious(
     scheme: str, browser: Browser, tmp_path: Path, full: str
 ) -> None:
@@ -325,76 +273,13 @@ def test_axe_finds_nothing_serious(
     assert browser.violations() == []
 
 
-def test_a_printed_page_has_its_whole_tables(browser: Browser, tmp_path: Path, full: str) -> None:
-    path = tmp_path / "report.html"
-    path.write_text(full)
-    browser.open(path, width=718)  # A4 in portrait.
-    browser.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
-    right = "[...document.querySelectorAll('td,svg')].map(e => e.getBoundingClientRect().right)"
-    assert max(browser.evaluate(right)) > 718
-    browser.media("print")
-    assert max(browser.evaluate(right)) <= 718
-
-
 @pytest.mark.parametrize(
     ("ends", "shown"),
     [
         ((0.92, 0.98), "0.92 to 0.98"),
-        ((0.195, 0.22581), "0.1950 to 0.2258"),
-        ((-0.00001, 0.02349), "0.0000 to 0.0235"),
-        ((0.931712, 0.935374), "0.9317 to 0.9354"),
-        ((4190.123, 4190.149), "4190.12 to 4190.15"),
         ((195481.2, 257432.4), "195,481 to 257,432"),
-        ((3e-9, 5e-9), "3e-09 to 5e-09"),
-        ((2, 2), "2 to 2"),
         ((math.nan, 1.0), "-"),
     ],
 )
-def test_an_interval_has_the_digits_that_its_width_needs(
-    ends: tuple[float, float], shown: str
-) -> None:
+def test_interval_is_rounded_by_its_width(ends: tuple[float, float], shown: str) -> None:
     assert interval(ends) == shown
-
-
-def test_years_have_no_comma() -> None:
-    assert [number(1960), number(9999.7), number(12345.6)] == ["1960", "10,000", "12,346"]
-    assert [number(1e30), number(10**12)] == ["1e+30", "1,000,000,000,000"]
-
-
-def test_a_long_name_is_cut_by_its_width() -> None:
-    row = {"value": 1.0, "low": 0.5, "high": 1.5, "kind": "good"}
-    svg = intervals([row | {"name": "l" * 40}, row | {"name": "W" * 40}], "auc")
-    assert "l" * 40 in svg
-    assert 10 < max(map(len, re.findall("W+", svg))) < 14
-
-
-def test_a_category_whose_share_in_a_split_is_unknown_has_no_bar() -> None:
-    train = SplitStatistics(rows=600, missing=0, unique=400, top=[("a", 0.4), ("b", 0.02)])
-    evaluation = SplitStatistics(rows=60, missing=0, unique=90, top=[("new", 0.3), ("c", 0.03)])
-    assert comparable_categories([train, evaluation]) == ["a", "new"]
-    whole = SplitStatistics(rows=60, missing=0, unique=2, top=[("a", 0.9), ("d", 0.1)])
-    assert comparable_categories([whole, None]) == ["a", "d"]
-
-
-def test_a_run_that_failed_before_its_data_has_no_section_of_data() -> None:
-    failed = full_run(examples={}, columns={}, anomalies=[], drift=[], details=None)
-    assert 'id="data"' not in make_report(failed)
-
-
-def test_parts_that_were_not_computed_are_named_in_their_sections() -> None:
-    summary = full_run()
-    assert summary.details is not None
-    assert summary.details.explanation is not None
-    summary.details.explanation = summary.details.explanation.model_copy(
-        update={
-            "importances": [],
-            "effects": [],
-            "failures": {"importances": "OpError: a <b>", "worst examples": "ValueError: c"},
-        }
-    )
-    evaluation, usage = (
-        make_report(summary).split('<section id="evaluation"')[1].split('id="usage"')
-    )
-    assert "worst examples: not computed: ValueError: c" in evaluation
-    assert "The file of worst examples does not exist" not in evaluation
-    assert "importances: not computed: OpError: a &lt;b&gt;" in usage

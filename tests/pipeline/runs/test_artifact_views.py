@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-
 import pytest
-from test_artifact_reader import Reading, config_of
 
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
@@ -15,8 +11,8 @@ from pipeline.layout import Layout
 from pipeline.report.step_views import View
 from pipeline.run_context import resolve_run
 from pipeline.runs.artifact_views import ArtifactViews
+from tests.support.artifact_reading import Reading, config_of
 from tests.support.small_components import checks, play
-from trainer_module.errors import ConfigError
 
 WIDE = [f"c{number}" for number in range(20)]
 
@@ -70,18 +66,3 @@ def test_statistics_and_schema_have_a_row_per_column(
     (schema,) = view(config, layout, ComponentId.SCHEMA_GEN, 5)
     columns = {row[0]: row[1:] for row in schema.rows}
     assert columns["side"] == ("bytes", "100%", "north, south (2 values)")
-
-
-def test_deleted_artifacts_and_unknown_runs_are_explained(
-    config: PipelineConfig, layout: Layout
-) -> None:
-    with pytest.raises(ConfigError, match=r"run 7: the metadata has no record of its artifacts"):
-        ArtifactViews(config, layout, "run 7")
-    (folder,) = Path(layout.artifacts).glob("ExampleGen/examples/*")
-    shutil.move(folder, folder.with_name("gone"))
-    try:
-        expected = r"run 1: the examples of ExampleGen were deleted, as .*\(schedule\.keep\.runs\)"
-        with pytest.raises(ConfigError, match=expected):
-            view(config, layout, ComponentId.EXAMPLE_GEN, 2)
-    finally:
-        shutil.move(folder.with_name("gone"), folder)

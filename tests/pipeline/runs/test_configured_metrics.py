@@ -20,6 +20,8 @@ from tests.support.evaluation_artifacts import (
 )
 
 """The folder of a module as users write them."""
+pytestmark = pytest.mark.slow
+
 MISSES = 5
 SCORES = [0.1] * (HALF + MISSES) + [0.9] * (HALF - MISSES)
 
@@ -31,7 +33,7 @@ def evaluate(folder: Path, scores: list[float], **evaluate: Any) -> EvaluationRe
     return read_evaluation(measured.uri, config.criteria, measured.blessed)
 
 
-def test_one_of_tfmas_has_its_arguments_and_decides_by_its_threshold(tmp_path: Path) -> None:
+def test_metric_of_tfma_has_its_arguments_and_threshold(tmp_path: Path) -> None:
     metric = {"class_name": "Specificity", "config": {"thresholds": [0.05], "name": "strict"}}
     found = evaluate(tmp_path, SURE, metrics=[metric], thresholds={"strict": {"min": 0.5}})
     assert [*found.metrics] == ["auc", "accuracy", "log_loss", "f1", "average_precision", "strict"]
@@ -40,9 +42,7 @@ def test_one_of_tfmas_has_its_arguments_and_decides_by_its_threshold(tmp_path: P
     assert found.reason == "strict is 0.08333, below the threshold of 0.5"
 
 
-def test_one_of_the_users_has_its_arguments_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_metric_of_users_has_its_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no mean of Keras's own, so that TFMA computes all of them."""
     metric = {"class_name": "Cost", "module": "evaluated_by_users", "config": {"per_miss": 10}}
     found = evaluate(tmp_path, SCORES, metrics=["auc", metric], thresholds={"cost": {"max": 2}})
@@ -50,10 +50,3 @@ def test_one_of_the_users_has_its_arguments_too(
     assert values["cost"] == pytest.approx(10 * MISSES / ROWS)
     assert not found.blessed
     assert found.reason == "cost is 2.083, above the threshold of 2"
-
-
-def test_a_plot_of_tfmas_is_no_number_of_the_summary(tmp_path: Path) -> None:
-    plot = {"class_name": "ConfusionMatrixPlot", "config": {"num_thresholds": 10}}
-    found = evaluate(tmp_path, SURE, metrics=["auc", plot])
-    assert found.blessed
-    assert [*found.metrics] == ["auc"]

@@ -6,17 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow_model_analysis as tfma
 
 from pipeline.runs.evaluation_report import (
     describe_mistakes,
-    read_evaluation,
     read_mistakes,
 )
 from tests.support.evaluation_artifacts import (
     HALF,
     ROWS,
-    SURE,
     Measured,
     config_of,
     measure,
@@ -24,6 +21,8 @@ from tests.support.evaluation_artifacts import (
 )
 from tests.support.evaluation_artifacts import write_model as write
 from trainer_module.export.interface import INTERFACE_FILE, ModelInterface
+
+pytestmark = pytest.mark.slow
 
 OF_FIRST, OF_SECOND = 0.6, 0.7
 """What the new model says of its choice, by the class that a row is of."""
@@ -69,31 +68,3 @@ def test_the_worst_pairs_are_those_of_the_new_model(mistaken: Measured, tmp_path
     path.write_text(interface.to_json())
     said = describe_mistakes(mistaken.uri, str(tmp_path))
     assert said == "most frequent confusions: cat as fox (3 of 12), dog as cat (1 of 12)"
-
-
-def test_numbers_are_beside_the_curves(mistaken: Measured) -> None:
-    report = read_evaluation(mistaken.uri, mistaken.config.criteria, mistaken.blessed)
-    values = {name: one.value for name, one in report.metrics.items()}
-    assert set(values) == {"accuracy", "calibration_error"}
-    assert values["accuracy"] == pytest.approx(20 / 24)
-    # By what it says: of the first half 9 are right, of the second 11.
-    expected = (abs(9 - HALF * OF_FIRST) + abs(11 - HALF * OF_SECOND)) / ROWS
-    assert values["calibration_error"] == pytest.approx(expected, rel=1e-6)
-    assert set(report.slices["plan=gold"]) == {"accuracy", "calibration_error", "example_count"}
-
-
-def test_tfmas_own_way_of_reading_has_both_plots(mistaken: Measured) -> None:
-    plots = tfma.load_eval_result(mistaken.uri, model_name="candidate").plots
-    assert {key for key, _ in plots} == {(), *((("plan", p),) for p in ("gold", "free", "café"))}
-    (whole,) = (by_output for key, by_output in plots if not key)
-    assert set(whole[""][""]) == {
-        "calibrationHistogramBuckets",
-        "multiClassConfusionMatrixAtThresholds",
-    }
-
-
-def test_nothing_is_said_where_no_matrix_was_measured(tmp_path: Path) -> None:
-    examples = write_examples(tmp_path, good=SURE)
-    config = config_of({"metrics": ["accuracy"]})
-    measured = measure(tmp_path / "one", config, examples, write(tmp_path, "good"))
-    assert describe_mistakes(measured.uri, None) == ""

@@ -10,27 +10,7 @@ from pipeline.records.summary import RunSummary, Status
 from pipeline.runs.console import RunConsole
 
 
-def test_folds_are_a_table_with_mean_and_deviation() -> None:
-    found = {
-        "loss": {"values": [0.5, 0.7], "mean": 0.6, "deviation": 0.1414},
-        "auc": {"values": [0.81, 0.79], "mean": 0.8, "deviation": 0.0141},
-    }
-    summary = RunSummary(
-        run_id="1", pipeline="p", started="now", strategy="default", training={"folds": found}
-    )
-    stream = io.StringIO()
-    RunConsole(stream).conclude(summary, [])
-    rows = [line.split() for line in stream.getvalue().splitlines() if line]
-    assert rows[:5] == [
-        ["fold", "loss", "auc"],
-        ["1", "0.5000", "0.8100"],
-        ["2", "0.7000", "0.7900"],
-        ["mean", "0.6000", "0.8000"],
-        ["std.", "dev.", "0.1414", "0.0141"],
-    ]
-
-
-def test_variants_are_a_table_and_those_that_are_refused_have_a_line() -> None:
+def test_variants_are_a_table_with_reasons_of_refusals() -> None:
     report = OptimizerReport(
         metric="auc",
         variants=[
@@ -89,7 +69,7 @@ def test_variants_are_a_table_and_those_that_are_refused_have_a_line() -> None:
     ]
 
 
-def test_a_note_that_was_shown_as_it_was_found_is_not_shown_again() -> None:
+def test_note_is_shown_once() -> None:
     stream = io.StringIO()
     console = RunConsole(stream)
     record = logging.makeLogRecord({"msg": "column x dates the rows", "notice": True})

@@ -33,17 +33,7 @@ def is_loaded() -> bool:
     return "heavy_package.large" in sys.modules
 
 
-def test_a_module_is_imported_without_its_package(package: Path) -> None:
-    defer_package(package.name)
-    small = importlib.import_module("heavy_package.small")
-    assert small.NAME == "small"
-    assert small.heavy_package is sys.modules["heavy_package"]
-    assert not is_loaded()
-
-
-def test_a_name_of_the_package_has_it_executed_once(
-    package: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deferred_package_is_executed_once(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     defer_package(package.name)
     small = importlib.import_module("heavy_package.small")
     heavy = importlib.import_module("heavy_package")
@@ -55,46 +45,7 @@ def test_a_name_of_the_package_has_it_executed_once(
     assert importlib.import_module("heavy_package").SIZE == 11
 
 
-def test_a_module_that_is_asked_for_as_a_name_is_imported_alone(package: Path) -> None:
-    defer_package(package.name)
-    heavy = sys.modules["heavy_package"]
-    assert heavy.small.NAME == "small"
-    assert not is_loaded()
-    assert heavy.small is importlib.import_module("heavy_package.small")
-
-
-def test_what_another_package_adds_is_there_as_well(package: Path) -> None:
-    adding = package.with_name("heavy_package_more")
-    adding.mkdir()
-    (adding / "__init__.py").write_text("import heavy_package\n\nheavy_package.MORE = 1\n")
-    defer_package(package.name, extended_by=adding.name)
-    defer_package(adding.name)
-    heavy = sys.modules["heavy_package"]
-    assert heavy.SIZE == 10
-    assert heavy.MORE == 1
-    del sys.modules[adding.name]
-
-
-def test_what_it_does_not_have_it_does_not_have(package: Path) -> None:
-    defer_package(package.name)
-    heavy = sys.modules["heavy_package"]
-    assert not hasattr(heavy, "__wrapped__")
-    assert not is_loaded(), "who looks at all modules executes none"
-    with pytest.raises(AttributeError, match=r"heavy_package.*weight"):
-        _ = heavy.weight
-    with pytest.raises(ModuleNotFoundError):
-        importlib.import_module("heavy_package.weight")
-
-
-def test_a_package_that_fails_says_so_to_whoever_asks(package: Path) -> None:
-    (package / "__init__.py").write_text("raise OSError('broken')\n")
-    defer_package(package.name)
-    heavy = sys.modules["heavy_package"]
-    with pytest.raises(OSError, match="broken"):
-        _ = heavy.SIZE
-
-
-def test_what_is_imported_or_not_installed_is_left_alone(package: Path) -> None:
+def test_imported_or_missing_package_is_not_deferred(package: Path) -> None:
     heavy = importlib.import_module("heavy_package")
     defer_package(package.name)
     assert sys.modules["heavy_package"] is heavy

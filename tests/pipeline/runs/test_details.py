@@ -5,32 +5,24 @@ from __future__ import annotations
 import errno
 import json
 import logging
-import re
 import resource
-import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
-from test_observer import Recording
 
-from components import release
 from components.evaluator.explanation.record import EXAMPLES_FILE, EXPLANATION_FILE
 from pipeline.config.settings import PipelineConfig
-from pipeline.credentials import mask_credentials
 from pipeline.records.details import StepCost
 from pipeline.records.run_folders import StoredRun
 from pipeline.records.summary import RunSummary
 from pipeline.report.page import rewrite_report
 from pipeline.runs import provenance
-from pipeline.runs.local import ComponentFailedError
 from pipeline.runs.logs import redirected_output
 from pipeline.runs.provenance import config_without_secrets
 from tests.support.evaluation_artifacts import Evaluations, config_of
-from tests.support.small_components import Break, checks, play
+from tests.support.recording import Recording
+from tests.support.small_components import checks, play
 from trainer_module.errors import DataError
 
 EFFECT = {"values": [1], "answers": [0.5], "low": [0.4], "high": [0.6], "rows": [3]}
@@ -92,47 +84,6 @@ def test_details_of_a_run_are_complete(ended: Recording) -> None:
     assert details.seconds < 5
 
 
-def test_deleted_and_damaged_artifacts_are_noted(ended: Recording) -> None:
-    root = ended.layout.pipeline_root
-    shutil.rmtree(root / "StatisticsGen")
-    (explanation,) = root.glob(f"Evaluator/evaluation/*/{EXPLANATION_FILE}")
-    explanation.write_text('{"rows": ')
-    ended.observer.conclude(None)
-    ended.observer.report()
-    details = RunSummary.model_validate_json(ended.files.summary.read_text()).details
-    assert details is not None
-    statistics, damaged = details.notes
-    assert statistics.startswith("the statistics cannot be read: ")
-    assert damaged.startswith("the explanation cannot be read: ValidationError: ")
-    assert details.lineage is not None
-    sizes = {a.type: a.bytes for a in details.lineage.artifacts}
-    assert (sizes["ExampleStatistics"], sizes["Model"]) == (None, 5)
-    assert ended.summary["status"] == "pushed"
-
-
-def test_failed_run_has_the_details_up_to_its_failure(tmp_path: Path) -> None:
-    recording = Recording(tmp_path, config_of({}))
-    nodes = [*checks(recording.config), Break(why="no").with_id("Trainer")]
-    with pytest.raises(ComponentFailedError) as caught:
-        play(recording.config, recording.layout, recording.observer, nodes)
-    recording.observer.conclude(caught.value)
-    recording.observer.report()
-    details = recording.summary["details"]
-    assert [column["name"] for column in details["columns"]] == ["label", "side"]
-    assert {"StatisticsGen", "SchemaGen"} <= {
-        a["producer"] for a in details["lineage"]["artifacts"]
-    }
-
-
-def test_interrupted_run_reads_no_artifacts(ended: Recording) -> None:
-    ended.observer.conclude(KeyboardInterrupt())
-    ended.observer.report()
-    details = ended.summary["details"]
-    assert details["notes"] == ["the run was stopped, so its artifacts were not read"]
-    assert details["config"]["name"] == ended.config.name
-    assert details["columns"] == []
-
-
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
@@ -140,10 +91,9 @@ def test_interrupted_run_reads_no_artifacts(ended: Recording) -> None:
             OSError(errno.ENOSPC, "No space left on device", "report.html"),
             "(the disk is full); `scopeline report --config FILE` writes it",
         ),
-        (ValueError("no such chart"), "(ValueError: no such chart)"),
     ],
 )
-def test_report_that_cannot_be_written_is_a_line_and_not_a_failure(
+def test_unwritable_report_does_not_fail_the_run(
     error: Exception,
     reason: str,
     tmp_path: Path,
@@ -163,44 +113,7 @@ def test_report_that_cannot_be_written_is_a_line_and_not_a_failure(
     assert recording.summary["details"]["lineage"]["machine"], "the details are kept"
 
 
-def test_stop_ends_the_report_and_keeps_the_run(
-    ended: Recording, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt  # The handler of a signal raises it.
-
-    monkeypatch.setattr("pipeline.runs.artifact_details.summarise_columns", stop)
-    ended.observer.conclude(None)
-    line = ended.observer.report()
-    assert line == "report: not written (stopped); `scopeline report --config FILE` writes it"
-    assert ended.summary["status"] == "pushed"
-    assert ended.summary["details"]["config"]["name"] == ended.config.name
-    assert not ended.files.report.exists()
-
-
-def test_text_that_is_not_unicode_is_written_as_codes(
-    ended: Recording, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    machine = {"sys\udcff": "Deb\udcff"}
-    monkeypatch.setattr("pipeline.runs.details.describe_machine", lambda: machine)
-    config = {"features": {"c\udcff": {"type": "ignore"}}}
-    monkeypatch.setattr("pipeline.runs.details.config_without_secrets", lambda _: config)
-    ended.observer.note(["a\udcff.csv is empty"])
-    ended.observer.conclude(ValueError("b\udcff.csv"))
-    line = ended.observer.report()
-    summary = RunSummary.model_validate_json(ended.files.summary.read_text())
-    assert line.startswith("report: ")
-    assert summary.error is not None
-    assert summary.details is not None
-    assert summary.details.lineage is not None
-    assert "b\\udcff.csv" in summary.error.message
-    assert summary.notes == ["a\\udcff.csv is empty"]
-    assert "Deb\\udcff" in summary.details.lineage.machine.values()
-    assert summary.details.config["features"] == {"c\\udcff": {"type": "ignore"}}
-    assert "Deb" in ended.files.report.read_text()
-
-
-def test_full_disk_costs_the_report_and_not_the_run(ended: Recording) -> None:
+def test_full_disk_does_not_fail_the_run(ended: Recording) -> None:
     ended.observer.conclude(None)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -254,14 +167,6 @@ def test_credentials_are_hidden_in_the_log(tmp_path: Path) -> None:
     assert lines[-1] == "OSError: gs://b/a.csv?token=***"
 
 
-def test_credentials_are_soon_found_in_a_long_word() -> None:
-    began = time.monotonic()
-    word = "a" * 300_000
-    assert mask_credentials(f"{word}://me:pw@host") == f"{word}://***@host"
-    assert mask_credentials("gs://b/a?x[sig]=1") == "gs://b/a?x[sig]=***"
-    assert time.monotonic() - began < 2
-
-
 def test_config_has_no_secrets() -> None:
     config = PipelineConfig.model_validate(
         {
@@ -286,39 +191,3 @@ def test_config_has_no_secrets() -> None:
         "webhook": {"url": provenance.NOT_SHOWN},
         "occasions": ["failed"],
     }
-
-
-def test_versions_are_known_where_scopeline_is_not_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("jinja2", "colorama-0"):
-        (tmp_path / f"{name}.dist-info").mkdir()
-    (tmp_path / "jinja2.dist-info" / "METADATA").write_text("Name: jinja2\nVersion: 3.1.6\n")
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    versions = provenance.package_versions()
-    assert versions.keys() == {"python", "scopeline", "jinja2"}
-    assert versions["scopeline"] == release.read_version() != release.UNKNOWN
-
-
-def test_code_without_git_has_a_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / ".git").mkdir()
-    (tmp_path / "pipeline").mkdir()
-    source = tmp_path / "pipeline" / "module.py"
-    monkeypatch.setattr(provenance, "ROOT", tmp_path)
-    source.write_text("1")
-    before = provenance.code_version()
-    source.write_text("2")
-    assert before.startswith("digest ")
-    assert provenance.code_version() != before
-
-
-def test_a_commit_is_not_named_if_git_cannot_compare_the_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(provenance, "ROOT", tmp_path)
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-C", str(tmp_path)]
-    subprocess.run([*git, "init", "-q"], check=True)
-    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
-    assert re.fullmatch("[0-9a-f]{40}", provenance.code_version())
-    (tmp_path / ".git" / "index").write_text("damaged")
-    assert provenance.code_version().startswith("digest ")

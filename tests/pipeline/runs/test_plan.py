@@ -13,7 +13,6 @@ from tfx.dsl.compiler import compiler
 from tfx.orchestration.portable import data_types
 from tfx.proto.orchestration import execution_result_pb2
 
-from pipeline.cli.run import show_plan
 from pipeline.config import user_code
 from pipeline.graph.create import create_pipeline
 from pipeline.layout import Layout
@@ -99,7 +98,7 @@ def test_a_pipeline_that_never_ran_begins_at_its_beginning(tmp_path: Path) -> No
     assert list(pipeline.layout.root.iterdir()) == []
 
 
-def test_what_was_checked_is_not_checked_again(plans: Plans) -> None:
+def test_checked_data_is_not_checked_again(plans: Plans) -> None:
     planned = plans.before_training
     assert [name for name, component in planned.items() if not component.runs] == CHECKS
     assert planned["ExampleValidator"].reason == UNCHANGED
@@ -171,7 +170,7 @@ def test_a_change_is_named_as_in_the_config(
         assert all(planned[name].reason.startswith(("after ", "changed: ")) for name in after)
 
 
-def test_slices_change_what_is_checked_and_measured(plans: Plans) -> None:
+def test_slices_change_checks_and_evaluation(plans: Plans) -> None:
     planned = plans(evaluate={"slices": ["side"]})
     assert [name for name in COMPONENTS if planned[name].runs] == [
         *("ExampleValidator", "Evaluator", "InfraValidator", "Pusher")
@@ -189,23 +188,6 @@ def test_new_rows_are_the_data(plans: Plans, other_rows: None) -> None:
     planned = plans()
     assert planned["ExampleGen"].reason == "changed: the data"
     assert all(component.runs for component in planned.values())
-
-
-def test_data_that_is_the_same_is_no_reason(plans: Plans) -> None:
-    planned = plans(features={"side": {"type": "categorical"}})
-    said = "changed: features: the columns that are declared categorical or ignored"
-    assert planned["ExampleGen"].reason == said
-
-
-def test_code_is_named_in_words(plans: Plans, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = plans.pipeline.folder
-    monkeypatch.syspath_prepend(folder)
-    (folder / "planned_features.py").write_text("def prepare(inputs, custom_config): ...\n")
-    planned = plans(preprocessing="planned_features.prepare")
-    assert planned["SchemaGen"].reason == "changed: the columns whose types are inferred"
-    why = plans(model={"kind": "planned_features.prepare"})["Trainer"].reason
-    assert why.startswith("changed: the code that it runs; model.")
-    assert "model.kind default -> planned_features.prepare" in why
 
 
 @pytest.fixture(scope="module")
@@ -284,21 +266,3 @@ def test_planning_changes_nothing(plans: Plans) -> None:
     plans(train={"epochs": 3})
     assert before
     assert files() == before
-
-
-def test_what_would_be_deleted_is_said(
-    plans: Plans, checked: Checked, capfd: pytest.CaptureFixture[str]
-) -> None:
-    old = checked.files.root.name
-    # Other modules share the pipeline, and may have run it, too.
-    runs = len([path for path in checked.files.root.parent.iterdir() if path.is_dir()])
-    deleted = f"{runs} run{'s' if runs > 1 else ''}, the oldest {old}"
-    for keep, words in (
-        ({"runs": 1}, f"note: the run would delete {deleted} (schedule.keep)\n"),
-        ({"runs": 30}, ""),
-    ):
-        config = plans.pipeline.config(schedule={"cron": "0 3 * * *", "keep": keep})
-        show_plan(config, plans.pipeline.layout.output, verbose=False)
-        said = capfd.readouterr().out
-        assert ("would delete" in said) is bool(words)
-        assert words in said

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from components.column_types.choice import Choice
-from components.processes.kubernetes.pod_settings import PodSettings
 from components.trainer.options import OPTIONS_VARIABLE, TrainerOptions
 from pipeline.config.settings import PipelineConfig
 from pipeline.runs.training import model_note, prepare_training
@@ -60,55 +59,10 @@ def test_nccl_without_a_gpu_is_refused(kind: str) -> None:
         prepare_training(TrainSettings.model_validate({"strategy": {"kind": kind, key: "nccl"}}))
 
 
-def test_workers_of_one_machine_do_not_communicate_by_nccl() -> None:
-    strategy = {"kind": "multi_worker_mirrored", "communication": "nccl"}
-    train = TrainSettings.model_validate({"strategy": strategy, "cluster": {"workers": 3}})
-    with pytest.raises(ConfigError, match=r"the 3 workers of train\.cluster share the GPUs of"):
-        prepare_training(train)
-    assert prepare_training(train, PodSettings(image="i:1")) == [], "each pod has its own GPUs"
-
-
-def test_half_precision_on_a_cpu_is_told() -> None:
-    strategy = {"kind": "one_device", "device": "cpu:0"}
-    train = {"strategy": strategy, "precision": "mixed_float16"}
-    (note,) = prepare_training(TrainSettings.model_validate(train))
-    assert "mixed_float16 is for GPUs, and this training is on the CPU" in note
-    assert "use mixed_bfloat16 or float32" in note
-    train["precision"] = "mixed_bfloat16"
-    assert prepare_training(TrainSettings.model_validate(train)) == []
-
-
 IMAGE = {"image": {"type": "image", "height": 8, "width": 8}}
 
 
-@pytest.mark.parametrize(
-    ("sections", "notes"),
-    [
-        ({}, ["model: ensemble, as no feature is an image"]),
-        (
-            {"train": {"strategy": "parameter_server"}},
-            ["model: tabular, as train.strategy: parameter_server excludes an ensemble"],
-        ),
-        ({"features": IMAGE}, ["model: convnet, as a feature is an image"]),
-        (
-            {"features": IMAGE, "model": {"filters": [8]}},
-            ["model: cnn, as a feature is an image"],
-        ),
-        ({"features": IMAGE, "model": {"kind": "mlp"}}, []),
-        (
-            {"features": {"review": {"type": "text"}}, "train": {"strategy": "tpu"}},
-            ["model: bag, as train.strategy: tpu excludes an ensemble"],
-        ),
-    ],
-)
-def test_a_model_that_is_left_out_is_told(sections: dict[str, Any], notes: list[str]) -> None:
-    data = {"format": "csv", "path": "trips.csv", "label": "tip"}
-    values = {"name": "trips", "task": "binary", "data": data, **sections}
-    config = PipelineConfig.model_validate(values)
-    assert model_note(config, {}) == notes
-
-
-def test_the_model_follows_from_columns_of_which_the_config_says_nothing() -> None:
+def test_model_kind_follows_from_inferred_columns() -> None:
     data = {"format": "csv", "path": "trips.csv", "label": "tip"}
     config = PipelineConfig.model_validate({"name": "trips", "task": "binary", "data": data})
     columns = {"id": Choice({"type": "ignore"}, ""), "image": Choice(IMAGE["image"], "")}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import io
 import json
 import shutil
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import ml_metadata as mlmd
 import pytest
 
 from components.pusher.versions import (
-    CARD_FOLDER,
     CARD_JSON,
     CARD_MARKDOWN,
     WAITING_PROPERTY,
@@ -153,7 +151,8 @@ def pipeline(tmp_path: Path, measured: Measured) -> Pipeline:
     return Pipeline(tmp_path, measured)
 
 
-def test_under_a_hold_a_run_trains_and_pushes_nothing(pipeline: Pipeline) -> None:
+@pytest.mark.proof
+def test_held_run_trains_and_does_not_push(pipeline: Pipeline) -> None:
     set_hold(pipeline.layout, pipeline.event_log, "complaints")
     held = pipeline.run(1)
     assert (held["status"], held["blessed"], held["pushed"]) == ("held", True, None)
@@ -235,17 +234,6 @@ def test_version_appears_with_its_card_and_copies_keep_it(pipeline: Pipeline) ->
     assert [(copy / name).read_text() for name in (CARD_JSON, CARD_MARKDOWN)] == cards
 
 
-def test_card_that_cannot_be_written_is_a_note_and_the_model_is_pushed(pipeline: Pipeline) -> None:
-    def obstruct() -> None:
-        (model,) = pipeline.layout.pipeline_root.glob("Trainer/model/*")
-        (model / CARD_FOLDER).write_text("in the way")
-
-    summary = pipeline.run(1, meanwhile=obstruct)
-    assert summary["status"] == "pushed"
-    assert any(note.startswith("the version has no model card: ") for note in summary["notes"])
-    assert not (Path(summary["pushed"]) / CARD_JSON).exists()
-
-
 def test_approvals_that_are_refused(pipeline: Pipeline) -> None:
     for model in (1, 2):
         pipeline.run(model, "manual")
@@ -272,7 +260,7 @@ def test_approvals_that_are_refused(pipeline: Pipeline) -> None:
     assert runs == ["run 2", "run 1"]
 
 
-def test_the_model_of_an_older_run_is_not_pushed_over_that_of_a_newer(pipeline: Pipeline) -> None:
+def test_older_model_is_not_pushed_over_a_newer_one(pipeline: Pipeline) -> None:
     late = pipeline.run(1, meanwhile=lambda: pipeline.run(2))
     (newer,) = pipeline.versions
     provenance = read_provenance(newer)
@@ -297,53 +285,7 @@ def test_the_model_of_an_older_run_is_not_pushed_over_that_of_a_newer(pipeline: 
     assert pipeline.run(3)["status"] == "pushed", "the next run is newer than both"
 
 
-def test_what_a_run_takes_from_the_cache_is_as_new_as_the_run(pipeline: Pipeline) -> None:
-    set_hold(pipeline.layout, pipeline.event_log, "not yet")
-    held = pipeline.run(1)
-    release_hold(pipeline.layout, pipeline.event_log)
-    pipeline.run(2)
-    assert pipeline.run(1)["status"] == "pushed"
-    newest = pipeline.versions[-1]
-    provenance = read_provenance(newest)
-    assert provenance is not None
-    assert (provenance.model, provenance.run) == (held["waiting"]["model"], "run 3")
-    card = json.loads((newest / CARD_JSON).read_text())
-    assert card["model_details"]["version"]["name"] == "run 3"
-
-
-def test_after_a_rollback_later_models_are_pushed(pipeline: Pipeline) -> None:
-    pipeline.run(1)
-
-    def push_and_go_back() -> None:
-        pipeline.run(3)
-        roll_back(pipeline.config(), pipeline.layout, pipeline.event_log, RollbackRequest())
-
-    assert pipeline.run(2, meanwhile=push_and_go_back)["status"] == "pushed"
-    assert [v.name for v in pipeline.versions] == sorted(v.name for v in pipeline.versions)
-    assert len(pipeline.versions) == 4
-
-
-def test_of_two_that_wait_that_of_the_older_run_is_superseded_whenever_it_began_to_wait(
-    pipeline: Pipeline,
-) -> None:
-    pipeline.run(1, "manual", lambda: pipeline.run(2, "manual"))
-    older, newer = pipeline.waiting
-    assert older > newer
-    pipeline.approve(newer)
-    assert pipeline.waiting == []
-    with pytest.raises(ConfigError, match="of a model that was trained later; --force"):
-        pipeline.approve(older)
-
-
-def test_an_older_model_that_is_approved_first_leaves_the_newer_waiting(pipeline: Pipeline) -> None:
-    for model in (1, 2):
-        pipeline.run(model, "manual")
-    new, old = pipeline.waiting
-    pipeline.approve(old)
-    assert pipeline.waiting == [new]
-
-
-def test_an_approval_that_was_killed_is_finished_by_the_next(
+def test_killed_approval_is_finished_by_the_next(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline.run(1, "manual")
@@ -364,31 +306,7 @@ def test_an_approval_that_was_killed_is_finished_by_the_next(
     assert pipeline.kinds().count(EventKind.PUSHED) == 1
 
 
-def test_an_approval_after_the_metadata_was_moved_away_pushes_once(pipeline: Pipeline) -> None:
-    pipeline.run(1, "manual")
-    (number,) = pipeline.waiting
-    pipeline.layout.metadata.rename(pipeline.layout.root / "aside.db")
-    pipeline.approve(number)
-    assert len(pipeline.versions) == 1
-    assert pipeline.kinds().count(EventKind.PUSHED) == 1
-    assert pipeline.waiting == []
-    assert not pipeline.layout.metadata.exists()
-
-
-def test_an_approval_looks_at_the_metadata_before_it_pushes(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pipeline.run(1, "manual")
-    (number,) = pipeline.waiting
-    monkeypatch.setattr("pipeline.records.metadata_store.BUSY_SECONDS", 0.1)
-    with closing(sqlite3.connect(pipeline.layout.metadata)) as other:
-        other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(TryLaterError, match=r"metadata\.db"):
-            pipeline.approve(number)
-    assert pipeline.versions == []
-
-
-def test_retention_keeps_what_waits_and_says_what_it_has_deleted(pipeline: Pipeline) -> None:
+def test_retention_keeps_the_newest_waiting_models(pipeline: Pipeline) -> None:
     pipeline.run(1, "manual")
     pipeline.run(2, "manual")
     pipeline.run(3, "manual")
@@ -402,17 +320,3 @@ def test_retention_keeps_what_waits_and_says_what_it_has_deleted(pipeline: Pipel
         pipeline.approve(oldest, force=True)
     pipeline.approve(newest)
     assert len(pipeline.versions) == 2
-
-
-def test_retention_keeps_the_newest_that_wait(pipeline: Pipeline) -> None:
-    for model in (1, 2, 3, 4):
-        pipeline.run(model, "manual")
-    keep = {"runs": 1, "versions": 2}
-    config = pipeline.config("manual", schedule={"cron": "0 3 * * *", "keep": keep})
-    retention_of(config, pipeline).apply()
-    models = still_waiting(pipeline.event_log)
-    assert [model.has_files(pipeline.layout) for model in models] == [True, True, False, False]
-    with pytest.raises(ConfigError, match="no longer exists: retention keeps at most"):
-        pipeline.approve(models[2].number)
-    pipeline.approve(models[1].number)
-    assert pipeline.waiting == [models[0].number]

@@ -13,21 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.records import notify as notify_module
 from pipeline.records.event_log import EventKind
 from pipeline.records.notify import wait_for_deliveries
-from pipeline.records.summary import Status
 from pipeline.schedule.health import (
     SILENT_SECONDS,
-    check_staleness,
     find_scheduler_problem,
-    last_push,
 )
 from pipeline.schedule.scheduled_pipeline import load_pipelines
 from pipeline.schedule.scheduler import check_once
 from tests.support.scheduled_days import Days, at
 from tests.support.scheduler_process import RUNNER, command, until
-from tests.support.webhook_server import Hook, hook, mute, say_nothing
+from tests.support.webhook_server import Hook, hook
 
 NIGHTLY = {"cron": "0 3 * * *", "window": {"last": 3}, "missing_span": "skip"}
 
@@ -74,9 +70,7 @@ def serving(days: Days) -> Iterator[subprocess.Popen[bytes]]:
         assert process.wait(timeout=60) == 0
 
 
-def test_stale_comes_once_again_after_as_long_and_is_over_with_a_push(
-    tmp_path: Path, server: Hook
-) -> None:
+def test_stale_alarm_repeats_until_a_push(tmp_path: Path, server: Hook) -> None:
     days = watched(tmp_path, server.url, stale_after="36h")
     alarms = []
     for day, hour in ((4, 4), (4, 14), (4, 16), (5, 4), (5, 16), (6, 3), (6, 4)):
@@ -99,19 +93,7 @@ def test_stale_comes_once_again_after_as_long_and_is_over_with_a_push(
     assert len(server.told("stale")) == 4
 
 
-def test_a_push_of_the_future_becomes_stale_though_nothing_else_happens(
-    tmp_path: Path, server: Hook
-) -> None:
-    days = watched(tmp_path, server.url, stale_after="36h")
-    days.event_log.record(EventKind.PUSHED, "to 2", at=at(99), version="2", path="2")
-    since = [last_push(days.event_log, at(day)) for day in (4, 5, 6)]
-    assert since == [at(4)] * 3
-    assert check_staleness(days.config, days.event_log, at(6), since[-1])
-
-
-def test_stale_is_told_where_nothing_was_ever_pushed_and_data_is_unusable(
-    tmp_path: Path, server: Hook
-) -> None:
+def test_stale_alarm_without_any_push(tmp_path: Path, server: Hook) -> None:
     notify = {"webhook": {"url": server.url}, "stale_after": "1d", "occasions": ["stale"]}
     days = Days(tmp_path, NIGHTLY, notify=notify)
     assert [look(days, at(day)) for day in (1, 2, 3)] == [2, 2, 2]
@@ -125,68 +107,7 @@ def test_stale_is_told_where_nothing_was_ever_pushed_and_data_is_unusable(
     assert "scopeline_push_timestamp_seconds" not in metrics(days)
 
 
-def test_push_dated_in_the_future_silences_no_alarm(tmp_path: Path, server: Hook) -> None:
-    days = watched(tmp_path, server.url, stale_after="36h")
-    days.event_log.record(EventKind.PUSHED, "to 2", at=at(33), version="2", path="2")
-    for day in (4, 5, 6):
-        look(days, at(day, 4))
-    assert len(server.told("stale")) == 1
-
-
-def test_skipped_firings_are_told_once_for_each_reason(tmp_path: Path, server: Hook) -> None:
-    days = watched(tmp_path, server.url)
-    for day in (4, 5):
-        look(days, at(day))
-    nothing = "cron fired at 2026-01-04 03:00 UTC: nothing is new"
-    assert server.told("skipped") == [nothing]
-    days.deliver(3, rows="")
-    look(days, at(6))
-    assert server.told("skipped")[1:] == [
-        "span 2026-01-03 has no rows; runs continue without it until rows arrive"
-    ], "and not once more as a firing that came to nothing"
-
-
-def test_spans_that_are_left_out_are_told(tmp_path: Path, server: Hook) -> None:
-    days = watched(tmp_path, server.url)
-    days.deliver(3)
-    days.check(at(4))
-    run_events = days.begin(at(4))
-    (newest,) = run_events._data[-1:]
-    run_events.record_refusal(newest, "line 2 has 3 fields", "settings", has_drifted=False)
-    days.end(run_events, Status.NOT_BLESSED)
-    assert server.told("left_out") == ["span 2026-01-03: line 2 has 3 fields"]
-    days.deliver(4, arrives=at(34))
-    for hour in (4, 5):
-        look(days, at(5, hour))
-    assert [message[:35] for message in server.told("left_out")[1:]] == [
-        "span 2026-01-04 has files dated 202"
-    ]
-
-
-def test_hanging_webhook_holds_up_no_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notify_module, "DEADLINE_SECONDS", 2.0)
-    with mute(say_nothing) as port:
-        days = watched(tmp_path, f"http://127.0.0.1:{port}/", stale_after="1h")
-        began = time.monotonic()
-        look(days, at(4))
-        # Two occasions, both given up when the process would end: neither waits for the other.
-        assert 2.0 <= time.monotonic() - began < 3.8
-    failures = days.events(EventKind.NOTIFICATION_FAILED)
-    assert sorted(event.details["occasion"] for event in failures[-2:]) == ["skipped", "stale"]
-
-
-def test_bad_config_of_a_running_scheduler_is_told(tmp_path: Path, server: Hook) -> None:
-    days = watched(tmp_path, server.url, occasions=["failed"])
-    days.change({"schedule": NIGHTLY | {"on_new_data": True, "poll": "1s"}})
-    with serving(days):
-        until(
-            lambda: days.layout.metrics.exists() and "look_exit" in days.layout.metrics.read_text()
-        )
-        days.file.write_text("name: days\n")
-        until(lambda: server.told("failed"))
-    assert "data: this key is missing" in server.told("failed")[0]
-
-
+@pytest.mark.slow
 def test_probe_and_metrics_show_whether_a_scheduler_lives(tmp_path: Path) -> None:
     days = Days(tmp_path, NIGHTLY | {"on_new_data": True, "poll": "1s"})
     days.deliver(1)

@@ -9,16 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.layout import Layout
 from pipeline.lock import ProcessLock
-from pipeline.records.event_log import EventKind, EventLog
-from pipeline.records.summary import Status
+from pipeline.records.event_log import EventKind
 from pipeline.schedule.scheduled_pipeline import load_pipelines
 from pipeline.schedule.scheduler import check_once
 from pipeline.versions.hold import release_hold, set_hold
 from tests.support.scheduled_days import OTHER_ROWS, Days, at
 from tests.support.scheduler_process import RUNNER
-from trainer_module.errors import ConfigError
 
 EAGER = {"on_new_data": True, "settle": "0s", "retry": {"attempts": 1}}
 
@@ -48,6 +45,7 @@ def looks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Looks:
     return Looks(days, capsys)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("behaviour", "code"), [("unusable", 2), ("failed", 1)])
 def test_failed_run_keeps_its_code_until_a_run_ends_well(
     looks: Looks, behaviour: str, code: int
@@ -68,28 +66,7 @@ def test_failed_run_keeps_its_code_until_a_run_ends_well(
     assert [looks.look(began)[0] for _ in range(2)] == [0, 0]
 
 
-def test_data_without_a_window_keeps_its_code_and_date_until_it_comes(looks: Looks) -> None:
-    looks.behave("not_blessed")
-    assert looks.look(at(2))[0] == 0
-    data = looks.days.raw["data"]
-    nowhere = data | {"path": str(looks.days.folder / "no" / "{SPAN}" / "*.csv")}
-    looks.days.change({"data": nowhere})
-    for hour in (4, 5, 9):
-        code, line = looks.look(at(2, hour))
-        assert (code, line.partition(": ")[2]) == (
-            2,
-            "nothing to do: data.path: there is no span to train on "
-            "(exit 2 since 2026-01-02 04:00)",
-        )
-    looks.days.change({"data": data})
-    assert looks.look(at(3))[0] == 0
-    (over,) = looks.days.events(EventKind.RECOVERED)
-    assert over.message == "over: data.path: there is no span to train on"
-    looks.days.change({"data": nowhere})
-    assert looks.look(at(5))[1].endswith("(exit 2 since 2026-01-05 03:00)")
-
-
-def test_looks_that_see_nothing_neither_end_nor_repeat_what_is_wrong(looks: Looks) -> None:
+def test_unchecked_pipeline_keeps_its_code(looks: Looks) -> None:
     days = looks.days
     days.change({"schedule": EAGER | {"settle": "1m"}})
     pattern = days.raw["data"]["path"]
@@ -114,52 +91,3 @@ def test_looks_that_see_nothing_neither_end_nor_repeat_what_is_wrong(looks: Look
     assert looks.look(at(3, 2))[1].endswith(f": {wrong} (exit 2 since 2026-01-02 04:00)")
     assert days.events(EventKind.RECOVERED) == []
     assert [e.message for e in days.events(EventKind.SKIPPED) if e.message == wrong] == [wrong]
-
-
-def test_run_that_failed_keeps_its_code_under_a_hold_and_one_that_was_stopped_has_none(
-    looks: Looks,
-) -> None:
-    days = looks.days
-    days.check(at(2, 4))
-    days.run(at(2, 4), Status.INTERRUPTED)
-    set_hold(days.layout, days.event_log, "migration", stops_runs=True)
-    assert looks.look(at(2, 5))[0] == 0
-    release_hold(days.layout, days.event_log)
-    days.check(at(2, 6))
-    days.run(at(2, 6), Status.FAILED)
-    set_hold(days.layout, days.event_log, "migration", stops_runs=True)
-    code, line = looks.look(at(2, 7))
-    assert code == 1
-    assert line.endswith(": Trainer: it broke)")
-
-
-def test_bad_config_keeps_its_code_and_date(looks: Looks) -> None:
-    looks.days.file.write_text("name: days\n")
-    for hour in (4, 5):
-        code, line = looks.look(at(2, hour))
-        assert code == 2
-        assert line.endswith("(exit 2 since 2026-01-02 04:00)")
-
-
-def test_bad_config_of_a_pipeline_that_is_known_keeps_no_other_from_its_look(
-    looks: Looks, tmp_path: Path
-) -> None:
-    looks.behave("pushed")
-    looks.look(at(2))
-    good, output = looks.days.file.read_text(), looks.days.layout.output
-    other = tmp_path / "other.yaml"
-    other.write_text(good.replace("name: days", "name: other"))
-    looks.days.file.write_text("name: days\nmodel: {kind: huge}\n")
-    with pytest.raises(ConfigError, match="this key is missing"):
-        load_pipelines([looks.days.file], [], output)
-    # One that nobody has looked after yet is refused at once, as is one without a name.
-    for text in ("name: new\n", "nome: days\n"):
-        other_bad = tmp_path / "bad.yaml"
-        other_bad.write_text(text)
-        with pytest.raises(ConfigError):
-            load_pipelines([other_bad], [], output, is_lenient=True)
-    found = load_pipelines([looks.days.file, other], [], output, is_lenient=True)
-    assert [pipeline.name for pipeline in found] == ["days", "other"]
-    assert check_once(found, looks.days.layout.scheduler_lock, RUNNER, lambda: at(2, 6)) == 2
-    known = EventLog(Layout(output, "other").event_log).events(EventKind.STARTED)
-    assert len(known) == 1

@@ -12,7 +12,7 @@ import pytest
 from pipeline.lock import ProcessLock
 from pipeline.records.event_log import EventKind
 from pipeline.records.summary import Status
-from pipeline.schedule.decision import MAX_CONTINUATIONS, Due, NotDue
+from pipeline.schedule.decision import Due, NotDue
 from pipeline.versions.hold import set_hold
 from tests.support.scheduled_days import OTHER_ROWS, ROWS, Days, at, day_number
 
@@ -60,7 +60,7 @@ def test_nothing_new_at_a_firing_is_skipped_and_recorded_once(nightly: Days) -> 
     assert skipped.details["firing"] == "2026-01-05T03:00:00+00:00"
 
 
-def test_missed_firings_are_one(nightly: Days) -> None:
+def test_missed_firings_start_one_run(nightly: Days) -> None:
     nightly.deliver(4, 5, 6)
     due = nightly.check(at(9, 12))
     assert isinstance(due, Due)
@@ -70,42 +70,13 @@ def test_missed_firings_are_one(nightly: Days) -> None:
     assert isinstance(nightly.check(at(9, 13)), NotDue)
 
 
-def test_first_check_waits_for_the_next_firing_but_counts_one_just_before(tmp_path: Path) -> None:
-    late = Days(tmp_path / "late", NIGHTLY)
-    late.deliver(1, 2, 3)
-    first = late.check(at(4, 14))
-    assert first.reason == "first check; cron first fires at 2026-01-05 03:00 UTC"
-    assert [event.message for event in late.events()] == [first.reason]
-    late.check(at(4, 15))
-    assert len(late.events()) == 1
-    assert isinstance(late.check(at(5, 3)), Due)
-    soon = Days(tmp_path / "soon", NIGHTLY)
-    soon.deliver(1, 2, 3)
-    assert isinstance(soon.check(at(4, 3, 15)), Due)
-
-
-def test_another_clock_does_not_catch_up_on_its_past(nightly: Days) -> None:
-    nightly.deliver(4)
-    nightly.change({"schedule": NIGHTLY | {"cron": "0 * * * *"}})
-    due = nightly.check(at(5, 20, 30))
-    assert isinstance(due, Due)
-    assert due.details["firings"] == 1
-
-
-def test_changed_config_is_new_at_a_firing_alone(nightly: Days) -> None:
+def test_changed_config_runs_at_the_next_firing(nightly: Days) -> None:
     nightly.change({"train": {"epochs": 7}})
     assert isinstance(nightly.check(at(5, 2)), NotDue)
     assert nightly.check(at(5)).reason.endswith("; the config has changed")
 
 
-def test_firing_waits_for_a_file_that_has_just_been_opened(nightly: Days) -> None:
-    nightly.deliver(4, rows="", arrives=at(5, 2, 59) + timedelta(seconds=55))
-    waits = nightly.check(at(5))
-    assert isinstance(waits, NotDue)
-    assert waits.details is None, "the firing is not settled"
-
-
-def test_firing_waits_for_what_is_being_written(nightly: Days) -> None:
+def test_firing_waits_for_data_being_written(nightly: Days) -> None:
     nightly.deliver(4, arrives=at(5, 2, 59) + timedelta(seconds=30))
     waits = nightly.check(at(5))
     assert isinstance(waits, NotDue)
@@ -125,7 +96,9 @@ def test_firing_waits_for_what_is_being_written(nightly: Days) -> None:
         ("2026-10-25T01:00", "2026-10-25T02:45", "2026-10-25 02:30 CEST"),
     ],
 )
-def test_clock_changes(tmp_path: Path, last_check: str, checked_at: str, fired: str) -> None:
+def test_cron_follows_its_time_zone_over_clock_changes(
+    tmp_path: Path, last_check: str, checked_at: str, fired: str
+) -> None:
     zone = ZoneInfo("Europe/Paris")
     days = Days(tmp_path, {"cron": "30 2 * * *", "timezone": "Europe/Paris"})
     days.deliver(1)
@@ -178,21 +151,7 @@ def test_late_span_counts_inside_the_window_alone(tmp_path: Path) -> None:
     assert inside.through == day_number(6)
 
 
-def test_gap_is_said_once_until_it_changes(eager: Days) -> None:
-    eager.deliver(5)
-    for hour in (4, 5, 6):
-        decision = eager.check(at(6, hour))
-        assert isinstance(decision, NotDue)
-        assert "the window lacks span 2026-01-04" in decision.reason
-    assert len(eager.events(EventKind.SKIPPED)) == 1
-    eager.deliver(7)
-    eager.check(at(8))
-    assert len(eager.events(EventKind.SKIPPED)) == 2
-    eager.deliver(4, 6, arrives=at(8, 4))
-    assert isinstance(eager.check(at(8, 5)), Due)
-
-
-def test_no_data_at_all_is_no_traceback(tmp_path: Path) -> None:
+def test_missing_data_exits_with_2(tmp_path: Path) -> None:
     days = Days(tmp_path, AS_IT_COMES)
     said = "data.path: there is no span to train on"
     assert days.check(at(1)) == NotDue(said, {}, exit_code=2, is_problem=True)
@@ -205,16 +164,6 @@ def test_run_under_way_is_left_alone(eager: Days) -> None:
         assert eager.check(at(5)) == NotDue("a run is under way", is_unchecked=True)
         held.close()
     assert isinstance(eager.check(at(5)), Due)
-
-
-def test_who_inherits_a_held_file_holds_it(tmp_path: Path) -> None:
-    held = ProcessLock(tmp_path / "held")
-    heir = os.dup(held.descriptor)
-    held.close()
-    with pytest.raises(BlockingIOError):
-        ProcessLock(tmp_path / "held")
-    os.close(heir)
-    ProcessLock(tmp_path / "held").close()
 
 
 def test_killed_run_goes_on_to_the_same_span(eager: Days) -> None:
@@ -238,24 +187,6 @@ def test_killed_run_goes_on_to_the_same_span(eager: Days) -> None:
     after = eager.check(at(6, 5))
     assert isinstance(after, Due)
     assert (after.through, after.reason) == (day_number(5), "new or changed: 2026-01-05")
-
-
-def test_killed_run_by_hand_goes_on(nightly: Days) -> None:
-    nightly.deliver(4)
-    nightly.begin(at(5, 1, 30), because="by hand")
-    goes_on = nightly.check(at(5, 2))
-    assert isinstance(goes_on, Due)
-    assert goes_on.reason == "resumes the interrupted run (by hand)"
-    assert goes_on.through == day_number(4)
-
-
-def test_stopped_run_goes_on_at_once(eager: Days) -> None:
-    eager.deliver(4)
-    eager.check(at(5))
-    eager.run(at(5), Status.INTERRUPTED)
-    goes_on = eager.check(at(5, 3, 1))
-    assert isinstance(goes_on, Due)
-    assert goes_on.reason.startswith("resumes the stopped run (")
 
 
 def test_failed_run_is_tried_again_with_longer_and_longer_waits(nightly: Days) -> None:
@@ -283,29 +214,6 @@ def test_failed_run_is_tried_again_with_longer_and_longer_waits(nightly: Days) -
     assert fresh.details["attempt"] == 1
 
 
-def test_failure_gives_way_to_new_data(eager: Days) -> None:
-    eager.deliver(4)
-    eager.check(at(5))
-    eager.run(at(5), Status.FAILED)
-    assert isinstance(eager.check(at(5, 3, 1)), NotDue)
-    eager.deliver(5)
-    due = eager.check(at(6, 1, 30))
-    assert isinstance(due, Due)
-    assert (due.through, due.details["attempt"]) == (day_number(5), 1)
-
-
-def test_given_up_on_data_waits_for_other_data(eager: Days) -> None:
-    eager.change({"schedule": AS_IT_COMES | {"retry": {"attempts": 1}}})
-    eager.deliver(4)
-    eager.check(at(5))
-    eager.run(at(5), Status.FAILED)
-    assert eager.check(at(5, 9)) == NotDue(
-        "the last run failed; the next run waits for cron or new data", exit_code=1
-    )
-    eager.deliver(4, rows=OTHER_ROWS, arrives=at(5, 10))
-    assert isinstance(eager.check(at(5, 11)), Due)
-
-
 def test_unusable_data_is_tried_again_when_it_has_changed(nightly: Days) -> None:
     nightly.deliver(4)
     nightly.check(at(5))
@@ -322,45 +230,6 @@ def test_unusable_data_is_tried_again_when_it_has_changed(nightly: Days) -> None
     assert isinstance(changed, Due)
     reason = "data or config have changed since the last run, which could not use them"
     assert changed.reason == reason
-
-
-def test_unusable_data_is_tried_again_when_the_schema_was_edited(eager: Days) -> None:
-    eager.deliver(4)
-    eager.check(at(5))
-    eager.layout.schema.write_text("as inferred")
-    eager.run(at(5), Status.UNUSABLE)
-    eager.check(at(5, 4))
-    eager.run(at(5, 4), Status.UNUSABLE)
-    assert isinstance(eager.check(at(5, 5)), NotDue)
-    eager.layout.schema.write_text("as mended")
-    assert isinstance(eager.check(at(5, 6)), Due)
-
-
-def test_run_that_never_gets_through_is_given_up(eager: Days) -> None:
-    eager.deliver(4)
-    for _ in range(1 + MAX_CONTINUATIONS):
-        assert isinstance(eager.check(at(5)), Due)
-        eager.begin(at(5))
-    given_up = eager.check(at(5))
-    assert isinstance(given_up, NotDue)
-    assert given_up.is_problem
-    assert given_up.reason.startswith("the run was interrupted 10 times in a row")
-    eager.deliver(5)
-    assert isinstance(eager.check(at(6)), Due)
-
-
-def test_data_that_changes_during_a_run_is_new_after_it(eager: Days) -> None:
-    eager.deliver(4)
-    eager.check(at(5))
-    run_events = eager.begin(at(5))
-    eager.deliver(4, rows=OTHER_ROWS, arrives=at(5, 3, 20))
-    eager.end(run_events, Status.PUSHED)
-    assert isinstance(eager.check(at(5, 4)), Due)
-
-
-def test_failed_run_by_hand_is_not_tried_again(nightly: Days) -> None:
-    nightly.run(at(4, 9), Status.FAILED)
-    assert nightly.check(at(4, 20)) == NotDue("cron has not fired")
 
 
 def test_drift_makes_a_run_due(tmp_path: Path) -> None:
@@ -423,7 +292,7 @@ def test_data_without_spans_is_compared_as_a_whole(tmp_path: Path) -> None:
     assert gone.reason.startswith("No file matches ")
 
 
-def test_hold_of_all_runs_is_said_once_and_its_firings_come_after_it(nightly: Days) -> None:
+def test_held_firing_runs_after_the_hold(nightly: Days) -> None:
     now = datetime.now().astimezone()
     ends = now + timedelta(days=2)
     set_hold(nightly.layout, nightly.event_log, "complaints", until=ends, stops_runs=True)

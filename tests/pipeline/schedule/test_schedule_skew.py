@@ -97,15 +97,8 @@ def test_requests_are_compared_once_there_are_enough_of_them(tmp_path: Path, ser
     assert served.messages(EventKind.SKEW) == []
 
 
-def test_nothing_is_compared_before_a_model_serves(tmp_path: Path, server: Hook) -> None:
-    served = Served(tmp_path, "warn", server.url)
-    served.ask(2000)
-    assert served.look() == 0
-    assert served.messages(EventKind.SKEW_CHECKED) == []
-
-
 @pytest.mark.parametrize("on_skew", ["warn", "notify"])
-def test_what_lasts_is_told_once_and_what_is_over_as_well(
+def test_skew_is_notified_once_at_its_start_and_end(
     tmp_path: Path, server: Hook, on_skew: str
 ) -> None:
     served = Served(tmp_path, on_skew, server.url)
@@ -129,6 +122,7 @@ def test_what_lasts_is_told_once_and_what_is_over_as_well(
     assert server.told("skew") == ([] if on_skew == "warn" else alarms)
 
 
+@pytest.mark.slow
 def test_skew_makes_a_run_due_once(tmp_path: Path, server: Hook) -> None:
     served = Served(tmp_path, "retrain", server.url)
     served.push()

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from pipeline.data.spans import Span
-from pipeline.records.data_records import SpanRecords, report_empty_spans
+from pipeline.records.data_records import SpanRecords
 from pipeline.records.event_log import EventKind
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import Status
-from pipeline.schedule.data_changes import take_snapshot
 from pipeline.schedule.decision import Due, NotDue
 from pipeline.schedule.span_states import ListedSpan, accept_span, list_states
 from tests.support.scheduled_days import ROWS, Days, at, day_number
@@ -132,32 +131,6 @@ def test_an_accepted_span_is_due_and_later_ones_are_compared_with_it(days: Days)
     assert not records.acceptance(span(days, 4))
 
 
-def test_an_older_span_that_is_accepted_later_makes_a_run_due(days: Days) -> None:
-    days.deliver(5)
-    assert isinstance(days.check(at(6)), Due)
-    days.run(at(6))
-    assert isinstance(days.check(at(6, 4)), NotDue)
-    accept(days, "2026-01-04")
-    due = days.check(at(6, 5))
-    assert isinstance(due, Due)
-    assert due.reason == "new or changed: 2026-01-04"
-
-
-def test_a_span_that_was_read_before_it_was_refused_is_read_again(days: Days) -> None:
-    """As where drift was a warning first."""
-    run_events = days.begin(at(5))
-    four = span(days, 4)
-    run_events.record_reading(four, {"train": 2}, "settings", "uri")
-    run_events.record_drift(four, ["it has drifted"])
-    refuse(days, days.begin(at(5)), 4)
-    assert states(days)[4] == "left out"
-    accept(days, "2026-01-04")
-    days.run(at(5))
-    assert states(days)[4] == "trained on"
-    compared = SpanRecords(days.event_log).compared_with(day_number(5), days.config.drift.on_drift)
-    assert compared == day_number(4)
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -170,40 +143,10 @@ def test_a_span_that_was_read_before_it_was_refused_is_read_again(days: Days) ->
         ("2026-01-05", "This is not drift: deliver the span again, or"),
     ],
 )
-def test_what_cannot_be_accepted(days: Days, name: str, words: str) -> None:
+def test_span_that_cannot_be_accepted(days: Days, name: str, words: str) -> None:
     days.deliver(5)
     refuse(days, days.begin(at(6)), 5, has_drifted=False)
     with pytest.raises(ConfigError) as caught:
         accept(days, name)
     assert words in str(caught.value)
     assert not days.events(EventKind.SPAN_ACCEPTED)
-
-
-def test_a_refusal_is_recorded_once(days: Days) -> None:
-    for has_drifted in (True, True, False):
-        refuse(days, days.begin(at(5)), 4, has_drifted)
-    drifted, broken = days.events(EventKind.UNUSABLE_SPAN)
-    assert (drifted.details["has_drifted"], broken.details["has_drifted"]) == (True, False)
-
-
-def test_a_span_without_rows_is_told_once_and_again_when_it_changes(days: Days) -> None:
-    days.deliver(5)
-    days.run(at(6))
-    for _ in range(2):
-        days.deliver(6, rows=HEADER)
-        decision = days.check(at(7))
-        assert isinstance(decision, NotDue), "the others have been trained on"
-        assert "span 2026-01-06 is empty; it is not read yet" in decision.reason
-        report_empty_spans(
-            days.config.notify, days.config.name, decision.empty_spans, days.event_log
-        )
-    days.deliver(7)
-    due = days.check(at(8))
-    assert isinstance(due, Due)
-    report_empty_spans(days.config.notify, days.config.name, due.empty_spans, days.event_log)
-    (event,) = days.events(EventKind.EMPTY_SPAN)
-    assert event.message.startswith("span 2026-01-06 has no rows; runs continue without it")
-    days.run(at(8))
-    days.deliver(6, arrives=at(8, 5))
-    assert day_number(6) in take_snapshot(days.config, days.layout, at(8, 6)).window.numbers
-    assert days.check(at(8, 6)).reason == "new or changed: 2026-01-06"

@@ -39,7 +39,7 @@ def make_folder(path: Path, age: float = 0.0) -> Path:
     return path
 
 
-def test_only_what_this_store_has_recorded_is_deleted(service: Service) -> None:
+def test_files_of_other_stores_are_not_deleted(service: Service) -> None:
     layout, nodes = service.layout, [("node", "digits.Trainer")]
     killed = put_execution(service.store, "old", nodes)
     same_number = put_execution(service.store, "old", nodes)

@@ -9,17 +9,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-import ml_metadata as mlmd
-from ml_metadata.proto import metadata_store_pb2 as pb
+import pytest
 
 from components.pusher.versions import list_versions
 from pipeline.config.loading import load_config
 from pipeline.records.event_log import EventKind
-from pipeline.records.metadata_store import sqlite_connection
 from pipeline.versions.retention import Retention
 from tests.support.pipeline_service import DIGITS, ROOT, Service
 
 
+@pytest.mark.slow
 def test_models_are_listed_without_tensorflow(service: Service) -> None:
     assert "no version has been pushed yet" in service.command("models").stdout
     first = service.push("first")
@@ -53,14 +52,7 @@ def test_models_are_listed_without_tensorflow(service: Service) -> None:
     assert imported == "[]"
 
 
-def test_version_that_the_ledger_does_not_know_is_listed(service: Service) -> None:
-    version = service.push("first", recorded=False)
-    (shown,) = service.models()
-    assert (shown["version"], shown["serves"], shown["metrics"]) == (version, True, {})
-    assert shown["model"] == service.model("first").uri
-    assert shown["run"] == "a-run"
-
-
+@pytest.mark.slow
 def test_version_is_withdrawn_unless_it_serves(service: Service) -> None:
     first, second = service.push("first"), service.push("second")
     refused = service.command("models", "--withdraw", str(second))
@@ -117,44 +109,6 @@ def test_each_version_is_listed_with_the_reason_for_its_state(service: Service) 
         shown = service.command("models", COLUMNS=str(width)).stdout.splitlines()
         assert max(map(len, shown)) <= width
         assert shown[-1] == "run a-run: the model was not blessed: accuracy 0.4 is below 0.9"
-
-
-def test_versions_are_listed_without_provenance_and_kind(service: Service) -> None:
-    first = service.push("first")
-    summary = service.layout.run("a-run").summary
-    summary.parent.mkdir(parents=True)
-    summary.write_text(json.dumps({"training": {"model": "cnn"}}))
-    # As of a model that has waited since before its kind was recorded.
-    service.event_log.record(
-        EventKind.PUSHED,
-        "approved",
-        run="a-run",
-        version=str(first),
-        path=str(service.folder(first)),
-        model_kind=None,
-    )
-    service.push("second")
-    service.rollback(reason="complaints")
-    copy = max(int(path.name) for path in Path(service.layout.serving).iterdir())
-    (service.folder(copy) / "assets.extra" / "pushed.json").unlink()
-    listed = {version["version"]: version for version in service.models()}
-    assert re.fullmatch(r"by `rollback` on \S+ \S+: complaints", listed[copy]["why"])
-    assert listed[first]["kind"] == "cnn"
-
-
-def test_model_of_lost_metadata_is_said_and_not_mistaken(service: Service) -> None:
-    first, second = service.push("first"), service.push("second")
-    service.layout.metadata.unlink()
-    # The same uri comes up again after a new start: another model.
-    service.store = mlmd.MetadataStore(sqlite_connection(service.layout.metadata))
-    service.kind = service.store.put_artifact_type(pb.ArtifactType(name="Model"))
-    uri = str(service.layout.pipeline_root / "Trainer" / "model" / "second")
-    service.store.put_artifacts([pb.Artifact(type_id=service.kind, uri=uri)])
-    lines = service.rollback()
-    assert f"version {second}: its model is not in the pipeline's metadata" in lines[0]
-    assert service.marks() == {"second": 0}
-    assert service.serving() == "first"
-    assert first < second
 
 
 def test_old_versions_are_deleted_but_for_those_to_go_back_to(service: Service) -> None:
