@@ -161,7 +161,8 @@ class JoinedSource(RowsSource):
         keys, labels = [], []
         for source, files in self._sources():
             kinds = {n: column.kind for n, column in source.survey(files).columns.items()}
-            for batch in source.read(files, kinds | {label: kind}):
+            # As text, a key keeps its leading zeros.
+            for batch in source.read(files, kinds | {label: kind, key: ColumnKind.BYTES}):
                 keys.append(_as_text(batch.rows.column(key), key, files[0]))
                 labels.append(first_values(batch.rows.column(label)))
         typed = next((part.type for part in labels if not pa.types.is_null(part.type)), pa.int64())
