@@ -167,8 +167,14 @@ class Executor(tfx_evaluator.Executor):
         )
         if is_done:
             _bless(input_dict, output_dict, exec_properties, evaluation)
-        else:
-            super().Do(input_dict, output_dict, exec_properties)
+            return
+        if certain := [*settings.lower, *settings.upper]:
+            raise DataError(
+                f"evaluate.thresholds.{certain[0]}: found a bound to be met for certain, but TFMA"
+                " alone can measure this data, and gives no confidence intervals; expected other"
+                " columns in evaluate.slices, or a bound without `confident`"
+            )
+        super().Do(input_dict, output_dict, exec_properties)
 
 
 def _explain(

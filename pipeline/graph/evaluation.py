@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 
 import tensorflow_model_analysis as tfma
 import tf_keras
@@ -11,6 +12,7 @@ from tensorflow_model_analysis.constants import TF_GENERIC
 from tensorflow_model_analysis.metrics import metric_specs, metric_types
 from tensorflow_model_analysis.proto import config_pb2
 
+from components.evaluator.batched.computations import Computations
 from components.evaluator.constant_prediction import FORMULAS
 from components.evaluator.dependence import Dependence
 from components.evaluator.intervals import VerdictSettings
@@ -126,9 +128,13 @@ def _find(criteria: Criteria, name: str) -> Metric:
 
 
 def make_verdict(criteria: Criteria) -> VerdictSettings:
-    """Returns the settings with which the Evaluator decides whether to bless a model."""
+    """Returns the settings with which the Evaluator decides whether to bless a model.
+
+    Raises:
+      ConfigError: a threshold needs confidence intervals, which a metric prevents.
+    """
     thresholds, ties = criteria.evaluate.thresholds.items(), criteria.evaluate.ties
-    return VerdictSettings(
+    verdict = VerdictSettings(
         criteria.evaluate.confidence,
         lower=tuple(name for name, threshold in thresholds if threshold.is_min_confident),
         upper=tuple(name for name, threshold in thresholds if threshold.is_max_confident),
@@ -136,6 +142,25 @@ def make_verdict(criteria: Criteria) -> VerdictSettings:
         others=criteria.others,
         deciding=criteria.deciding.name,
         keeps_ties=None if ties is None else ties is Ties.KEEP,
+    )
+    _check_confident([*verdict.lower, *verdict.upper], criteria)
+    return verdict
+
+
+def _check_confident(names: Sequence[str], criteria: Criteria) -> None:
+    """Raises ConfigError if metrics need intervals, but stock TFMA has to evaluate without them."""
+    config = make_eval_config(criteria)
+    if not names or Computations.of(config) is not None:
+        return
+    preventing = []
+    for metric in (metric for spec in config.metrics_specs for metric in spec.metrics):
+        alone = config_pb2.EvalConfig(model_specs=config.model_specs)
+        alone.metrics_specs.add(metrics=[metric])
+        if Computations.of(alone) is None:
+            preventing.append(metric.class_name)
+    raise ConfigError(
+        f"evaluate.thresholds.{names[0]}: found a bound to be met for certain; expected no metric "
+        f"without confidence intervals beside it, such as {', '.join(preventing)}"
     )
 
 
