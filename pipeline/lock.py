@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import struct
 import tempfile
 from collections.abc import Iterator
@@ -138,8 +139,13 @@ def make_root(layout: Layout) -> None:
     """Creates the pipeline's folder.
 
     Raises:
-      ConfigError: the folder cannot be created.
+      ConfigError: the folder cannot be created, or TFX would read its path as a glob.
     """
+    if found := re.search(r"[*?\[\]]", str(layout.root)):
+        raise ConfigError(
+            f"{layout.root}: found {found[0]!r} in the path of the output; expected a folder "
+            "without wildcards, which --output can give"
+        )
     try:
         layout.root.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -37,6 +37,7 @@ from components.example_gen.checks.report import ChunkReport, check_report, is_k
 from components.example_gen.columns.encoded import ColumnKind
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import DataNotes, write_notes
+from components.example_gen.paths import literal
 from components.example_gen.picture_files import check_encoded_pictures
 from components.example_gen.planning import Chunk, Plan, make_plan, note_origin, plan_chunks
 from components.example_gen.series import is_series
@@ -210,7 +211,8 @@ class Executor(BaseExampleGenExecutor):
         write_notes(examples, DataNotes([*notes, *data_notes.sentences], data_notes.dates))
         fileio.rmtree(plan.temporary_folder)
         _set_formats(examples, exec_properties)
-        patterns = [posixpath.join(base, split.pattern) for split in input_config.splits]
+        folder = literal(base)
+        patterns = [posixpath.join(folder, split.pattern) for split in input_config.splits]
         note_origin(examples, plan.settings, patterns)
         logging.getLogger(__name__).info("Examples generated.")
 

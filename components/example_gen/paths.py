@@ -7,6 +7,7 @@ makes each hour a span. The module does not import TensorFlow.
 from __future__ import annotations
 
 import difflib
+import glob
 import posixpath
 import re
 from collections.abc import Iterable
@@ -105,17 +106,31 @@ def resolve_input(path: str, data_format: str) -> tuple[str, str]:
     """Returns TFX's `input_base` and split pattern for a file, folder or glob.
 
     A remote path is a folder only if it ends with a slash, as a request to the store would be slow.
+    Local folders and files may have wildcards in their names: what exists is no glob.
 
     Args:
       data_format: a name in `FORMATS`, whose pattern selects the files in a folder.
     """
     fixed, rest = [], path.split("/")
-    while len(rest) > 1 and not _WILDCARDS.search(rest[0]):
+    while len(rest) > 1 and (not _WILDCARDS.search(rest[0]) or _exists([*fixed, rest[0]])):
         fixed.append(rest.pop(0))
     base, pattern = "/".join(fixed), "/".join(rest)
-    if not _WILDCARDS.search(pattern) and (not pattern or Path(path).is_dir()):
+    if _WILDCARDS.search(pattern) and not is_remote(path) and Path(path).is_file():
+        return base or ("/" if fixed else "."), glob.escape(pattern)
+    if not pattern or (not is_remote(path) and Path(path).is_dir()):
         base, pattern = path.rstrip("/") or "/", FORMATS[data_format].pattern
     return base or ("/" if fixed else "."), pattern
+
+
+def literal(folder: str) -> str:
+    """Returns a glob that matches only this folder."""
+    return folder if is_remote(folder) else glob.escape(folder)
+
+
+def _exists(parts: list[str]) -> bool:
+    """Returns whether the parts of a path are a local folder."""
+    path = "/".join(parts)
+    return not is_remote(path) and Path(path).is_dir()
 
 
 def check_files_exist(input_base: str, pattern: str) -> None:

@@ -16,7 +16,13 @@ from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils
 
 from components.example_gen.formats import ExampleGenSettings
-from components.example_gen.paths import find_neighbours, is_hidden, is_remote, no_file_error
+from components.example_gen.paths import (
+    find_neighbours,
+    is_hidden,
+    is_remote,
+    literal,
+    no_file_error,
+)
 from components.example_gen.sources import make_source
 from components.example_gen.sources.base import Batch, Files, Source
 from components.example_gen.sources.surveys import merge_surveys
@@ -118,7 +124,7 @@ def plan_chunks(
     chunks, notes = [], []
     shard_bytes = _PATHS_SHARD_BYTES if settings.pictures else _SHARD_BYTES
     for index, split in enumerate(input_config.splits):
-        pattern = posixpath.join(input_base, split.pattern)
+        pattern = posixpath.join(literal(input_base), split.pattern)
         files = [file for file in sorted(fileio.glob(pattern)) if not is_hidden(file)]
         groups = source.plan(files)
         if not groups:
