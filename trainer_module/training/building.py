@@ -138,11 +138,10 @@ def check_model(model: tf_keras.Model, problem: Problem, settings: TrainerSettin
       TrainingError: the output does not fit the task, or the settings have mixup or pruning, but
         the builder has compiled the model without it.
     """
-    train, kind = settings.train, settings.model.kind
+    kind = settings.model.kind
     output = model.output if model.inputs else model(problem.make_inputs())
     if settings.model.is_custom:
-        own_loss = train.loss is not None and train.loss.is_custom
-        check_output(output, problem, kind, own_loss or model.optimizer is not None)
+        check_output(output, problem, kind)
         if problem.log_range and from_logarithm_of(model) is None:
             raise TrainingError(
                 f"model {kind!r}: its output is not that of task.target: log; end the model with "
@@ -246,25 +245,25 @@ def _check_scope(model: tf_keras.Model, kind: str, strategy: tf.distribute.Strat
             )
 
 
-def check_output(output: Any, problem: Problem, kind: str, has_own_loss: bool) -> None:
+def check_output(output: Any, problem: Problem, kind: str) -> None:
     """Checks that the output of a user's model fits the task.
 
     Args:
       output: the output of the builder's model.
       problem: the features and the label.
       kind: the import path of the builder.
-      has_own_loss: whether the user also supplies the loss, which may take logits.
 
     Raises:
       TrainingError: the shape does not fit the task, or the last layer is linear although the task
-        needs an activation, such as probabilities.
+        needs an activation, such as probabilities. What is exported and evaluated are its outputs,
+        whatever loss the builder has compiled it with.
     """
     width = problem.target.output_width(problem.classes)
     if not hasattr(output, "shape"):
         found = f"a {type(output).__name__}"
     elif not _has_shape(output.shape, width):
         found = _describe_shape(output.shape)
-    elif problem.target.needs_activation and not has_own_loss and _is_linear(output):
+    elif problem.target.needs_activation and _is_linear(output):
         found = (
             f"{_describe_shape(output.shape)} of unrestricted numbers, because its last layer has "
             "no activation"
