@@ -11,11 +11,12 @@ import pytest
 
 from pipeline.config import user_code
 from pipeline.config.settings import PipelineConfig
+from pipeline.runs import provenance
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _computed_once() -> Iterator[None]:
-    """Caches the imports of our modules, which no test edits, and the schema of messages."""
+    """Caches the imports of our modules, which no test edits, the schema, and versions."""
     closure = functools.cache(user_code.import_closure)
     schema = functools.cache(PipelineConfig.model_json_schema)
 
@@ -30,6 +31,7 @@ def _computed_once() -> Iterator[None]:
     original = PipelineConfig.model_json_schema
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(user_code, "import_closure", cached_closure)
+        patch.setattr(provenance, "version", functools.cache(provenance.version))
         patch.setattr(PipelineConfig, "model_json_schema", cached_schema)
         yield
 

@@ -1,4 +1,4 @@
-"""What the Evaluator is told: metrics, bounds, directions and slices."""
+"""Settings of the Evaluator: metrics, bounds, directions and slices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graph of a config: which components, what each takes, and what each is told."""
+"""The graph of a config: its components, their inputs and their settings."""
 
 from __future__ import annotations
 
@@ -204,8 +204,8 @@ def test_model_settings_are_not_in_the_key_of_transform(layout: Layout) -> None:
     other = config_of(layout, model={"hidden_units": [3]}, train={"epochs": 99})
     second = create_pipeline(context_of(other, layout))
     assert custom_config(first, "Transform") == custom_config(second, "Transform")
-    told = custom_config(second, "Trainer")[SETTINGS_KEY]
-    assert (told["model"]["hidden_units"], told["train"]["epochs"]) == ([3], 99)
+    found = custom_config(second, "Trainer")[SETTINGS_KEY]
+    assert (found["model"]["hidden_units"], found["train"]["epochs"]) == ([3], 99)
     features = config_of(layout, features={"size": {"type": "categorical"}})
     changed = create_pipeline(context_of(features, layout))
     assert custom_config(first, "Transform") != custom_config(changed, "Transform")
@@ -275,8 +275,8 @@ def test_a_search_stands_between_transform_and_trainer(layout: Layout) -> None:
     assert source(pipeline, "Trainer", "hyperparameters") == "Tuner"
     judged = node(pipeline, "Tuner").exec_properties["eval_args"]
     assert "eval" not in str(judged), "the Evaluator keeps that split for its verdict"
-    told = json.loads(node(pipeline, "Trainer").exec_properties["custom_config"])
-    assert told[SETTINGS_KEY]["model"] == {"kind": "mlp"}, "another kind has other defaults"
+    found = json.loads(node(pipeline, "Trainer").exec_properties["custom_config"])
+    assert found[SETTINGS_KEY]["model"] == {"kind": "mlp"}, "another kind has other defaults"
     search = create_search(context_of(config, layout))
     assert set(ids(search)) == {*INGESTION, "Transform", "Tuner"}
     compiler.Compiler().compile(search)
@@ -299,10 +299,10 @@ def test_variants_are_made_between_evaluator_and_pusher(layout: Layout) -> None:
     assert source(pipeline, "Optimizer", "evaluation") == "Evaluator"
     assert "model_blessing" not in node(pipeline, "Optimizer").inputs
     assert source(pipeline, "Pusher", "variants") == "Optimizer"
-    told = json.loads(node(pipeline, "Optimizer").exec_properties["custom_config"])
+    found = json.loads(node(pipeline, "Optimizer").exec_properties["custom_config"])
     auc = {"name": "auc", "higher_is_better": True, "has_unit": False}
-    assert told["metric"] == auc
-    assert told["optimize"]["accept"]["max_metric_drop"] == 0.01
+    assert found["metric"] == auc
+    assert found["optimize"]["accept"]["max_metric_drop"] == 0.01
     compiler.Compiler().compile(pipeline)
 
 

@@ -62,19 +62,19 @@ def test_screen_shows_metrics_and_verdict() -> None:
         ),
         ["summary: s.json"],
     )
-    said = stream.getvalue()
-    assert "at least 0.9: not met" in said
-    assert "not blessed, not pushed: auc is 0.5, below 0.9" in said
-    assert said.endswith("summary: s.json\n")
+    shown = stream.getvalue()
+    assert "at least 0.9: not met" in shown
+    assert "not blessed, not pushed: auc is 0.5, below 0.9" in shown
+    assert shown.endswith("summary: s.json\n")
 
 
 def test_summary_is_json_that_any_program_reads(tmp_path: Path) -> None:
     metric = MetricSummary(value=float("nan"), in_service=0.5, needs="", ok=False)
     make_summary(status=Status.FAILED, metrics={"auc": metric}).write(tmp_path / "summary.json")
     read = json.loads((tmp_path / "summary.json").read_text())
-    told = read["metrics"]["auc"]
-    assert told == dict.fromkeys(told) | {"in_service": 0.5, "needs": "", "ok": False}
-    assert "value" in told
+    found = read["metrics"]["auc"]
+    assert found == dict.fromkeys(found) | {"in_service": 0.5, "needs": "", "ok": False}
+    assert "value" in found
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
 
 

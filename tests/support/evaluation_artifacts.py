@@ -95,7 +95,7 @@ def write_examples(folder: Path, **scores: Sequence[float]) -> Artifact:
 
 
 def write_model(folder: Path, scores: str, *more: str, task: BaseTask | str = "binary") -> Artifact:
-    """A SavedModel with the signatures of ours that evaluation uses; it reads what it says."""
+    """A SavedModel with our signatures for evaluation; its scores are columns of the data."""
     module = tf.Module()
     spec = {name: tf.io.FixedLenFeature([1], tf.float32) for name in (scores, *more)}
     label = {"label": tf.io.FixedLenFeature([1], tf.int64)}

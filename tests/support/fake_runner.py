@@ -33,7 +33,7 @@ from pipeline.records.notify import wait_for_deliveries
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import ErrorSummary, RunSummary, Status
 
-WORDLESS = {"silent": 1, "refused": 2, "later": 75}
+WORDLESS = {"refused": 2}
 
 
 def record(config: PipelineConfig, event_log: EventLog, skewed: list[str]) -> None:
@@ -97,16 +97,13 @@ def main() -> None:
 def _behave(behaviour: str) -> Status:
     if behaviour == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
-    if behaviour not in ("hang", "deaf", "hard of hearing", "done"):
+    if behaviour not in ("hang", "deaf"):
         return Status(behaviour)
-    ignored = 1 if behaviour == "hard of hearing" else 0
-    for _ in range(1 + ignored):
-        try:
-            time.sleep(120)
-        except KeyboardInterrupt:
-            continue
-        return Status.FAILED
-    return Status.NOT_BLESSED if behaviour == "done" else Status.INTERRUPTED
+    try:
+        time.sleep(120)
+    except KeyboardInterrupt:
+        return Status.INTERRUPTED
+    return Status.FAILED
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ class Spec:
     """By label: KubernetesExecutorConfig, of those that have one."""
 
     def config(self, task: Any) -> Any:
-        """What Kubernetes is told of the pod of a task."""
+        """The settings of Kubernetes for the pod of a task."""
         label = self.pipeline.components[task.component_ref.name].executor_label
         empty = kubernetes_executor_config_pb2.KubernetesExecutorConfig()
         return self.kubernetes.get(label, empty)
@@ -80,7 +80,7 @@ Rule = Callable[[Spec], Iterator[str]]
 
 
 def compile_shallow(config: PipelineConfig) -> CompiledPipeline:
-    """Compiles in a thread: kfp reads the sources of all callers whenever a step is told something.
+    """Compiles in a thread, as kfp reads the sources of all callers for each setting of a step.
 
     That is nothing for a command, and seconds below a test's dozens of frames.
     """
@@ -231,7 +231,7 @@ def nothing_is_expanded_by_accident(spec: Spec) -> Iterator[str]:
 
 
 def arguments_are_short_enough(spec: Spec) -> Iterator[str]:
-    """v2/compiler/argocompiler/container.go: the driver is told the whole container at once."""
+    """v2/compiler/argocompiler/container.go: the driver gets the container as one argument."""
     for label, container in spec.containers():
         for word in (*container.command, *container.args):
             if len(word.encode()) > MOST_ARGUMENT_BYTES:

@@ -121,7 +121,7 @@ class KfpServer:
 
     @property
     def calls(self) -> list[str]:
-        """What was asked for, without the ids of things."""
+        """The requests, without the ids of things."""
         return [re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "ID", r.call) for r in self.requests]
 
     @property
@@ -202,7 +202,7 @@ class KfpServer:
         return health | ({} if self.is_old else {"pipeline_store": "database"})
 
     def _page(self, request: Request, items: str, things: Things, namespace: str = "") -> Any:
-        """One page of the things that a filter names, in the order that is asked for."""
+        """One page of the things that a filter names, in the requested order."""
         query = request.query
         self._check_namespace(query.get("namespace") or namespace)
         chosen = list(things.values())

@@ -50,7 +50,7 @@ class Cluster:
         ]
 
     def compile(self, config: Path, *settings: str) -> CompiledPipeline:
-        """Compiles a config for this cluster, and checks what the backend would say to it."""
+        """Compiles a config for this cluster, and checks it by the backend's rules."""
         compiled = compile_shallow(load_for_kubeflow(config, [*self.settings, *settings]))
         check(compiled.yaml)
         assert components.load_component_from_text(compiled.yaml).name == compiled.name
@@ -112,13 +112,13 @@ def kubeflow_cluster(folder: Path) -> Iterator[Cluster]:
 
 
 def check(specification: str) -> None:
-    """What the backend would say to a compiled pipeline."""
+    """Checks a compiled pipeline by the backend's rules."""
     assert check_backend_rules(specification) == []
     assert PASSWORD not in specification
 
 
 def summary(run: Run) -> RunSummary:
-    """What `conclude` said of a run."""
+    """The summary in the log of `conclude`."""
     found = read_summary(run.tasks["conclude"].log)
     assert found is not None, run.report()
     return found
@@ -130,7 +130,7 @@ def states(run: Run) -> dict[str, str]:
 
 
 def detail(task: TaskRun) -> str:
-    """What a step said of itself."""
+    """The detail in a step's report."""
     report = read_report(task.log)
     assert report is not None, task.log
     return report.detail

@@ -71,7 +71,7 @@ def mariadb() -> Iterator[MariaDB]:
         folder = Path(name)
         common = [
             "--no-defaults",
-            f"--user={getpass.getuser()}",  # The server refuses to run as root unless told to.
+            f"--user={getpass.getuser()}",  # The server refuses to run as root without this option.
             f"--datadir={folder / 'data'}",
             f"--tmpdir={folder}",  # Servers that share one delete each other's tables.
         ]

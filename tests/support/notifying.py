@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from pipeline.config.sections.notify import Occasion
@@ -15,14 +14,10 @@ MESSAGE = "Trainer failed: größer als der Speicher"
 DETAILS = {"run": "r1", "metrics": {"accuracy": 0.5}, "path": Path("/models/1")}
 
 
-def tell(
-    config: PipelineConfig, event_log: EventLog, occasion: Occasion = Occasion.FAILED
-) -> float:
-    """Notifies; returns how many seconds that took."""
-    began = time.monotonic()
+def tell(config: PipelineConfig, event_log: EventLog, occasion: Occasion = Occasion.FAILED) -> None:
+    """Notifies, and waits until that is done."""
     notify(config.notify, config.name, occasion, MESSAGE, DETAILS, event_log, run="r1")
     wait_for_deliveries()
-    return time.monotonic() - began
 
 
 def failure(event_log: EventLog) -> str:

@@ -3,7 +3,6 @@
 # Annotations stay objects here, not text: TFX reads those of the components.
 
 import shutil
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -131,12 +130,6 @@ def Evaluate(  # noqa: N802 - a component
 def Break(why: Parameter[str]):  # noqa: N802 - a component
     """Fails."""
     raise RuntimeError(why)
-
-
-@component
-def Stop():  # noqa: N802 - a component
-    """Is interrupted by a signal."""
-    signal.raise_signal(signal.SIGINT)
 
 
 def checks(config: PipelineConfig, before: int = 0, **counted: Any) -> list[BaseNode]:

@@ -1,4 +1,4 @@
-"""A compiled pipeline of four steps, what its steps say, and its config."""
+"""A compiled pipeline of four steps, the logs of its steps, and its config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data of many kinds, as newcomers have it, and what a first config has to say of each."""
+"""Data of many kinds, as newcomers have it, and keys of its first config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Web servers of tests that notify: one that keeps what it is told, and ones that misbehave."""
+"""Web servers for notifications: one that keeps requests, and one that never answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECRET = "s3cret-of-the-tests"  # noqa: S105
 
 
 class Hook(ThreadingHTTPServer):
-    """A web server that keeps what it is told, and answers with the statuses it was given."""
+    """A web server that keeps its requests, and answers with the given statuses."""
 
     daemon_threads = True
 
@@ -27,7 +27,7 @@ class Hook(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}/hook?token={SECRET}"
 
-    def told(self, occasion: str) -> list[str]:
+    def messages(self, occasion: str) -> list[str]:
         """The messages about an occasion, in the order they came."""
         contents = [json.loads(body) for _, body in self.requests]
         return [content["message"] for content in contents if content["occasion"] == occasion]
@@ -63,7 +63,7 @@ def hook(*statuses: int) -> Iterator[Hook]:
 
 @contextmanager
 def mute(answer: Callable[[socket.socket, threading.Event], None]) -> Iterator[int]:
-    """A server that accepts and does as told with each connection; yields its port."""
+    """A server that handles each connection by a function; yields its port."""
     stop = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listening:
 

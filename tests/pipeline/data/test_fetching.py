@@ -126,7 +126,7 @@ def publish(monkeypatch: pytest.MonkeyPatch, server: Server, content: bytes) -> 
 
 
 def cache_keys(config: PipelineConfig) -> tuple[dict[str, object], dict[str, object]]:
-    """What Transform and Trainer are told, which their caches go by."""
+    """The settings in the cache keys of Transform and Trainer."""
     recipe = Recipe.of(config)
     return recipe.transform_config, recipe.trainer_config
 
@@ -174,11 +174,11 @@ def test_keras_fetches_a_file_once(server: Server, monkeypatch: pytest.MonkeyPat
     file = publish(monkeypatch, server, b"weights")
     server.files[f"/{file.name}"] = b"weights"
     assert addresses_to_fetch(NETWORK) == [file.address]
-    said: list[str] = []
-    assert fetch_weights(NETWORK, said.append)
-    assert said == [f"fetching {file.name} from {file.address} into {keras_cache()}"]
+    shown: list[str] = []
+    assert fetch_weights(NETWORK, shown.append)
+    assert shown == [f"fetching {file.name} from {file.address} into {keras_cache()}"]
     assert (keras_cache() / file.name).read_bytes() == b"weights"
-    assert not fetch_weights(NETWORK, said.append)
+    assert not fetch_weights(NETWORK, shown.append)
     assert server.asked == [f"/{file.name}"]
     assert not addresses_to_fetch(NETWORK)
     # A file that was put there by hand, and is another one.
@@ -211,9 +211,9 @@ def test_the_hub_fetches_a_bert_once(hub: Path, server: Server, tmp_path: Path) 
     assert folder.parent.parent.parent == hub
     for name in REQUIRED_FILES:
         assert (folder / name).read_bytes() == (BERT / name).read_bytes()
-    asked = len(server.asked)
+    requested = len(server.asked)
     fetch_and_check_weights(config, lambda line: None)
-    assert len(server.asked) == asked
+    assert len(server.asked) == requested
     after = cache_keys(config)
     # Both read files that are there now, and another content is another key.
     assert after[0] != before[0]
@@ -223,6 +223,6 @@ def test_the_hub_fetches_a_bert_once(hub: Path, server: Server, tmp_path: Path) 
     content[-1] ^= 1
     blob.write_bytes(content)
     assert cache_keys(config)[1] != after[1]
-    said = refusal(TINY)
-    assert f"{folder / 'model.safetensors'} has the hash " in said
-    assert f"the file on the hub has {blob.name}. The local file is damaged; delete {hub}/" in said
+    shown = refusal(TINY)
+    assert f"{folder / 'model.safetensors'} has the hash " in shown
+    assert f"the file on the hub has {blob.name}. The local file is damaged; delete {hub}/" in shown

@@ -1,4 +1,4 @@
-"""What is wrong with local data is said before TFX is imported, in the words of later."""
+"""Unusable local data is refused before TFX is imported."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def look(folder: Path, path: str = "a.csv", **changes: Any) -> None:
 
 
 def refused(folder: Path, path: str = "a.csv", **changes: Any) -> str:
-    """What is said of data that cannot be used."""
+    """The message about unusable data."""
     with pytest.raises(DataError) as caught:
         look(folder, path, **changes)
     return str(caught.value)
@@ -69,8 +69,8 @@ def test_missing_column_is_refused_at_its_key(
         (tmp_path / "a.csv").rename(tmp_path / "1" / "a.csv")
         os.utime(tmp_path / "1" / "a.csv", (1.7e9, 1.7e9))
     path = "{SPAN}/a.csv" if "drift" in changes else "a.csv"
-    said = f"{key}: the data has no column `sizes`; did you mean `size`?"
-    assert refused(tmp_path, path, **changes) == said
+    shown = f"{key}: the data has no column `sizes`; did you mean `size`?"
+    assert refused(tmp_path, path, **changes) == shown
     # What was there and is gone is judged by ExampleValidator.
     schema = tmp_path / "output" / "seen" / "schema.pbtxt"
     schema.parent.mkdir(parents=True, exist_ok=True)
@@ -82,9 +82,9 @@ def test_unreadable_order_is_refused_with_its_row(tmp_path: Path) -> None:
     days = [f"0{1 + n % 9}.01.2021" if n == 7 else f"2021-01-0{1 + n % 9}" for n in range(12)]
     rows = "".join(f"{day},{n}.5,{n % 2}\n" for n, day in enumerate(days))
     (tmp_path / "a.csv").write_text(f"day,size,label\n{rows}")
-    said = refused(tmp_path, data={"order_by": "day"})
-    assert said.startswith(f"Column 'day' is '08.01.2021' in row 9 of {tmp_path}/a.csv, but data.")
-    assert "order_by needs numbers, or dates and times such as 2026-01-31" in said
+    shown = refused(tmp_path, data={"order_by": "day"})
+    assert shown.startswith(f"Column 'day' is '08.01.2021' in row 9 of {tmp_path}/a.csv, but data.")
+    assert "order_by needs numbers, or dates and times such as 2026-01-31" in shown
 
 
 def test_all_files_are_looked_at(tmp_path: Path) -> None:

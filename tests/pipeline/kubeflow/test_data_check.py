@@ -95,9 +95,9 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Schedul
 
 def test_a_new_span_is_submitted_once(watched: ScheduledPipeline) -> None:
     watched.deliver(1)
-    said = watched.check()
+    shown = watched.check()
     (run,) = watched.runs()
-    assert said == f"run {run} is submitted: new or changed: 1"
+    assert shown == f"run {run} is submitted: new or changed: 1"
     assert watched.server.runs[run]["runtime_config"]["parameters"] == {"span": "1"}
     assert [event.kind for event in watched.event_log.events()] == [EventKind.DUE]
     assert watched.check() == f"nothing to do: run {run} is under way"

@@ -65,17 +65,17 @@ def test_run_that_pushes_exits_with_0(server: KfpServer, tmp_path: Path) -> None
 
 
 def test_unusable_data_exits_with_2(server: KfpServer, tmp_path: Path) -> None:
-    said = report("Begin", State.FAILED, "data.csv is empty")
+    shown = report("Begin", State.FAILED, "data.csv is empty")
     frame = Frame("FAILED", {"begin": "FAILED", "conclude": "SUCCEEDED"})
-    code, lines = follow(server, tmp_path, Play([frame], {"begin": said, "conclude": UNUSABLE}))
+    code, lines = follow(server, tmp_path, Play([frame], {"begin": shown, "conclude": UNUSABLE}))
     assert code == 2
     assert lines[0] == "  Begin             failed      4.2 s  data.csv is empty"
     assert lines[-2] == "Begin failed: data.csv is empty"
 
 
 def test_failed_step_shows_its_error(server: KfpServer, tmp_path: Path) -> None:
-    said = report("Trainer", State.FAILED, "ValueError: [no] such loss")
-    code, lines = follow(server, tmp_path, failing({"trainer": said}))
+    shown = report("Trainer", State.FAILED, "ValueError: [no] such loss")
+    code, lines = follow(server, tmp_path, failing({"trainer": shown}))
     assert code == 1
     assert "  Trainer           failed      4.2 s  ValueError: [no] such loss" in lines
 

@@ -1,4 +1,4 @@
-"""Kubeflow's API: how it is found, and what is said when it does not do as it is asked."""
+"""The client of Kubeflow's API: endpoint, credentials and errors."""
 
 from __future__ import annotations
 
@@ -135,8 +135,8 @@ def test_several_users_need_a_namespace(server: KfpServer) -> None:
     assert version.pipeline == kubeflow.pipeline_id("digits")
     assert server.requests[-1].query["namespace"] == "ada"
     run = kubeflow.start_run(version, {})
-    told = [r.body for r in server.requests if r.call in ("POST /pipelines", "POST /experiments")]
-    assert [body["namespace"] for body in told] == ["ada", "ada"]
+    found = [r.body for r in server.requests if r.call in ("POST /pipelines", "POST /experiments")]
+    assert [body["namespace"] for body in found] == ["ada", "ada"]
     assert list(server.runs) == [run]
 
 

@@ -34,7 +34,7 @@ PLAY = [
 
 @pytest.fixture
 def scopeline(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command line in this process: its exit code, and what it said."""
+    """Runs the command line in this process: its exit code and output."""
 
     def run(*arguments: str) -> Shown:
         capfd.readouterr()

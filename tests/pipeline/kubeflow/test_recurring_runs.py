@@ -1,4 +1,4 @@
-"""Recurring runs on Kubeflow: what is there is made what the config says."""
+"""Recurring runs on Kubeflow are created, replaced and removed to agree with the config."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Cluster:
         self.kubeflow = Kubeflow(settings_of(self.config))
 
     def apply(self, compiled: CompiledPipeline = COMPILED, dry_run: bool = False) -> list[str]:
-        said: list[str] = []
-        recurring.apply(self.kubeflow, self.config, compiled, dry_run, said.append)
-        return said
+        shown: list[str] = []
+        recurring.apply(self.kubeflow, self.config, compiled, dry_run, shown.append)
+        return shown
 
     def remove(self, dry_run: bool = False) -> list[str]:
-        said: list[str] = []
-        recurring.remove(self.kubeflow, self.config, dry_run, said.append)
-        return said
+        shown: list[str] = []
+        recurring.remove(self.kubeflow, self.config, dry_run, shown.append)
+        return shown
 
     @property
     def enabled(self) -> list[str]:
@@ -80,8 +80,8 @@ def test_nothing_to_do_sends_nothing(server: KfpServer, tmp_path: Path) -> None:
     cluster = Cluster(server, tmp_path)
     cluster.apply()
     before = len(server.changes)
-    said = cluster.apply()
-    assert said == ["digits: the recurring run agrees with the config; nothing to do"]
+    shown = cluster.apply()
+    assert shown == ["digits: the recurring run agrees with the config; nothing to do"]
     assert len(server.changes) == before
 
 
@@ -90,8 +90,8 @@ def test_changed_recurring_run_is_replaced(server: KfpServer, tmp_path: Path) ->
     [old] = server.recurring
     server.requests.clear()
     cluster = Cluster(server, tmp_path, schedule={"cron": "30 4 * * 1"})
-    said = cluster.apply(CHANGED)
-    assert said == [
+    shown = cluster.apply(CHANGED)
+    assert shown == [
         "digits:",
         f"- 0 0 3 * * *  {COMPILED.version}  ({old})",
         f"+ 0 30 4 * * 1  {CHANGED.version}",
@@ -130,7 +130,7 @@ def test_manual_change_is_reverted(
     cluster.apply()
     [key] = server.recurring
     server.recurring[key] |= there
-    assert any(line in said for said in cluster.apply())
+    assert any(line in shown for shown in cluster.apply())
     assert cluster.apply()[-1].endswith("nothing to do")
     assert len(server.recurring) == 1
 

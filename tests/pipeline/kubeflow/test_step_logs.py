@@ -116,6 +116,6 @@ def test_last_lines_of_a_deleted_pod_are_written(
         with pytest.raises(DataError, match="cannot be read: Failed to read logs"):
             reader.read(QUICK)
     lines = b"".join(written).decode().splitlines()
-    said = [line for line in lines if not line.startswith("the log of ")]
-    assert said == ["== trainer"] * (step is None) + ["line 1", "last words"]
-    assert len(lines) - len(said) == (step is None)
+    shown = [line for line in lines if not line.startswith("the log of ")]
+    assert shown == ["== trainer"] * (step is None) + ["line 1", "last words"]
+    assert len(lines) - len(shown) == (step is None)

@@ -56,10 +56,10 @@ def report(step: str, **found: Any) -> StepReport:
 
 
 def test_the_evaluator_shows_its_metrics_and_confusions(tmp_path: Path) -> None:
-    said = report(
+    output = report(
         "Evaluator", summary={"metrics": METRICS, "blessed": False}, explanation=EXPLANATION
     )
-    shown = launch(tmp_path, "Evaluator", lambda: describe_node(said))
+    shown = launch(tmp_path, "Evaluator", lambda: describe_node(output))
     assert shown["metrics"].metadata == {"accuracy": 0.75, "blessed": 0}
     assert type(shown["classification"]) is dsl.ClassificationMetrics
     expected = dsl.ClassificationMetrics()
@@ -72,8 +72,8 @@ def test_two_classes_have_a_curve(tmp_path: Path) -> None:
     curve = Curve(label="yes", x=[0, 0.25, 1], y=[0, 0.5, 1], thresholds=[1, 0.5, 0.1])
     for curves, expected in (([curve], ["confidenceMetrics"]), ([curve, curve], [])):
         explanation = EXPLANATION.model_copy(update={"roc": curves, "confusion": None})
-        said = report("Evaluator", explanation=explanation)
-        shown = launch(tmp_path, "Evaluator", lambda said=said: describe_node(said))
+        output = report("Evaluator", explanation=explanation)
+        shown = launch(tmp_path, "Evaluator", lambda output=output: describe_node(output))
         assert [*shown["classification"].metadata] == expected
         if expected:
             drawn = dsl.ClassificationMetrics()
@@ -84,9 +84,9 @@ def test_two_classes_have_a_curve(tmp_path: Path) -> None:
 def test_outputs_that_cannot_be_written_fail_no_step(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    said = report("Pusher")
+    shown = report("Pusher")
     (tmp_path / "file").write_text("")
-    launch(tmp_path / "file", "Pusher", lambda: describe_node(said))
+    launch(tmp_path / "file", "Pusher", lambda: describe_node(shown))
     launch(tmp_path, "Pusher", lambda: 1 / 0)
     assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
     assert "could not be written" in caplog.text

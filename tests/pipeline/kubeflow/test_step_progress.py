@@ -48,8 +48,8 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     logger.setLevel(level)
 
 
-def line(said: StepProgress) -> str:
-    return f"{PROGRESS_MARK}{said.model_dump_json()}\n"
+def line(shown: StepProgress) -> str:
+    return f"{PROGRESS_MARK}{shown.model_dump_json()}\n"
 
 
 def follow(
@@ -74,8 +74,8 @@ class Training(Play):
         log = super().log(pod)
         if log != "training":
             return log
-        said = "".join(f"chatter\n{line(epoch)}" for epoch in EPOCHS[: self.looks // 4])
-        return f"{said}more chatter\n{PROGRESS_MARK}{{"
+        shown = "".join(f"chatter\n{line(epoch)}" for epoch in EPOCHS[: self.looks // 4])
+        return f"{shown}more chatter\n{PROGRESS_MARK}{{"
 
 
 def training(frame: Frame, **logs: str) -> Play:

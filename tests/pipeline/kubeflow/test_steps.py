@@ -253,6 +253,7 @@ def test_run_is_concluded_from_reports_without_metadata(tmp_path: Path, capfd: A
     assert "scopeline_run_exit_code" in pod.layout.run_metrics.read_text()
 
 
+@pytest.mark.slow
 def test_waiting_model_is_recorded_by_the_last_step(tmp_path: Path, capfd: Any) -> None:
     pod = Pod(tmp_path, capfd)
     assert pod.begin() == 0, pod.log

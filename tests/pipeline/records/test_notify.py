@@ -1,4 +1,4 @@
-"""A webhook is told by real HTTP; servers that misbehave neither stop nor delay a run."""
+"""Messages of a webhook over real HTTP; failing servers neither stop nor delay a run."""
 
 from __future__ import annotations
 
@@ -128,8 +128,7 @@ def test_status_that_refuses_is_recorded(
 def test_silent_webhook_times_out(event_log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notify_module, "READ_SECONDS", 0.5)
     with mute(say_nothing) as port:
-        seconds = tell(with_webhook(f"http://127.0.0.1:{port}/"), event_log)
-    assert 1.0 <= seconds < 4  # Two attempts.
+        tell(with_webhook(f"http://127.0.0.1:{port}/"), event_log)
     assert failure(event_log).endswith("did not receive 'failed': no response in time")
 
 

@@ -1,4 +1,4 @@
-"""Mail reaches a real mail server, encrypted where that is asked for; a refusal is recorded."""
+"""Mail reaches a real mail server, encrypted if the config demands it; a refusal is recorded."""
 
 from __future__ import annotations
 

@@ -25,37 +25,37 @@ FACETS: dict[str, Any] = {
 HOSTILE = '<b>"\n\u202e\x00'
 
 
-def facets(told: dict[str, Any]) -> dict[str, Any]:
+def facets(found: dict[str, Any]) -> dict[str, Any]:
     return {
         name: FACETS[facet["_schemaURL"]](
             producer=facet["_producer"],
             **{key: value for key, value in facet.items() if not key.startswith("_")},
         )
-        for name, facet in told.items()
+        for name, facet in found.items()
     }
 
 
-def datasets(kind: Any, own: str, told: list[dict[str, Any]]) -> list[Any]:
+def datasets(kind: Any, own: str, found: list[dict[str, Any]]) -> list[Any]:
     return [
         kind(
             **{key: value for key, value in one.items() if not isinstance(value, dict)},
             facets=facets(one["facets"]),
             **{own: facets(one[own]) if own in one else None},
         )
-        for one in told
+        for one in found
     ]
 
 
-def rebuild(told: dict[str, Any]) -> Any:
+def rebuild(found: dict[str, Any]) -> Any:
     """Makes an event by the client's classes, which take no key that the schema does not have."""
     return event_v2.RunEvent(
-        eventType=event_v2.RunState(told["eventType"]),
-        eventTime=told["eventTime"],
-        producer=told["producer"],
-        run=event_v2.Run(told["run"]["runId"], facets(told["run"]["facets"])),
-        job=event_v2.Job(**{**told["job"], "facets": facets(told["job"]["facets"])}),
-        inputs=datasets(event_v2.InputDataset, "inputFacets", told["inputs"]),
-        outputs=datasets(event_v2.OutputDataset, "outputFacets", told["outputs"]),
+        eventType=event_v2.RunState(found["eventType"]),
+        eventTime=found["eventTime"],
+        producer=found["producer"],
+        run=event_v2.Run(found["run"]["runId"], facets(found["run"]["facets"])),
+        job=event_v2.Job(**{**found["job"], "facets": facets(found["job"]["facets"])}),
+        inputs=datasets(event_v2.InputDataset, "inputFacets", found["inputs"]),
+        outputs=datasets(event_v2.OutputDataset, "outputFacets", found["outputs"]),
     )
 
 

@@ -1,4 +1,4 @@
-"""What a run left behind, read back from its artifacts and said in one line a component."""
+"""Results of components are read from their artifacts, in one line each."""
 
 from __future__ import annotations
 

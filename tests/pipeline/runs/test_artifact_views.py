@@ -1,4 +1,4 @@
-"""Views of a run's artifacts, and what is said where they are gone."""
+"""Views of a run's artifacts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan says of columns: from the schema, or from the first rows; on one screen."""
+"""Column types in a plan, from the schema or from the first rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Curves and matrices of a whole evaluation, what is said of them, and metrics of TFMA's config."""
+"""The confusion matrix of a whole evaluation."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from trainer_module.export.interface import INTERFACE_FILE, ModelInterface
 pytestmark = pytest.mark.slow
 
 OF_FIRST, OF_SECOND = 0.6, 0.7
-"""What the new model says of its choice, by the class that a row is of."""
+"""Predictions of the new model by the class of a row."""
 
 
 def scores(rows: dict[int, int], confidence: list[float]) -> np.ndarray:
     """[rows, 3]: probabilities of the classes: right, but for some rows."""
-    said = np.array([rows.get(row, int(row >= HALF)) for row in range(ROWS)])
+    shown = np.array([rows.get(row, int(row >= HALF)) for row in range(ROWS)])
     rest = (1 - np.array(confidence)) / 2
-    return np.where(np.eye(3)[said] == 1, np.array(confidence)[:, np.newaxis], rest[:, np.newaxis])
+    return np.where(np.eye(3)[shown] == 1, np.array(confidence)[:, np.newaxis], rest[:, np.newaxis])
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +58,13 @@ def test_the_worst_pairs_are_those_of_the_new_model(mistaken: Measured, tmp_path
         (0, 2, 3, HALF),
         (1, 0, 1, HALF),
     ]
-    said = describe_mistakes(mistaken.uri, None)
-    assert said == (
+    shown = describe_mistakes(mistaken.uri, None)
+    assert shown == (
         "most frequent confusions: class 0 as class 2 (3 of 12), class 1 as class 0 (1 of 12)"
     )
     path = tmp_path / "Format-Serving" / INTERFACE_FILE
     path.parent.mkdir(parents=True)
     interface = ModelInterface((), "label", "string", "multiclass", classes=("cat", "dog", "fox"))
     path.write_text(interface.to_json())
-    said = describe_mistakes(mistaken.uri, str(tmp_path))
-    assert said == "most frequent confusions: cat as fox (3 of 12), dog as cat (1 of 12)"
+    shown = describe_mistakes(mistaken.uri, str(tmp_path))
+    assert shown == "most frequent confusions: cat as fox (3 of 12), dog as cat (1 of 12)"

@@ -77,6 +77,6 @@ def test_note_is_shown_once() -> None:
     notes = ["column x dates the rows", "column y is constant"]
     summary = RunSummary(run_id="1", pipeline="p", started="now", strategy="default", notes=notes)
     console.conclude(summary, [])
-    said = stream.getvalue()
-    assert said.count("column x dates the rows") == 1
-    assert "note: column y is constant" in said
+    shown = stream.getvalue()
+    assert shown.count("column x dates the rows") == 1
+    assert "note: column y is constant" in shown

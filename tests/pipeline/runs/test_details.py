@@ -81,7 +81,6 @@ def test_details_of_a_run_are_complete(ended: Recording) -> None:
     assert len(lineage.code) >= 23
     assert int(lineage.machine["cores"]) >= 1
     assert details.model == {"bytes": len(b"graph")}
-    assert details.seconds < 5
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What people are told of an evaluation, from what TFX's Evaluator wrote."""
+"""Metrics, verdict and reasons from the artifacts of TFX's Evaluator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that reads and checks a dozen rows, and runs that fail at it: what people are told."""
+"""Runs that read and check a dozen rows: results, screen and event log."""
 
 from __future__ import annotations
 

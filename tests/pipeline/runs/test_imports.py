@@ -1,4 +1,4 @@
-"""What the garbage collector is told of imports."""
+"""The garbage collector pauses during imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Odd data in an evaluation: what is said of it, and that it does not decide by itself."""
+"""Bad slices, known rows and insignificant differences in an evaluation."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def train_without_training(pipeline: TinyPipeline) -> None:
             launch(node, Nothing)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def plans(tiny: TinyPipeline, checked: Checked) -> Plans:
     assert checked.code == 0
     before = plan(tiny)
@@ -124,12 +124,6 @@ def test_nothing_is_planned_where_nothing_changed(plans: Plans) -> None:
             "Trainer",
             "model.dropout default -> 0.5; train.seed 42 -> 3",
         ),
-        (
-            {"model": {"hidden_units": [1000] * 9}},
-            "Trainer",
-            "model.hidden_units default -> [1000, 1000, 1000, 1000, 1000, 1000, ...",
-        ),
-        ({"evaluate": {"folds": 5}}, "Trainer", "evaluate.folds none -> 5"),
         ({"evaluate": {"thresholds": {"auc": {"min": 0.8}}}}, "Evaluator", "evaluate"),
         (
             {"certificate": {"tolerance": 0.01}},
@@ -146,8 +140,6 @@ def test_nothing_is_planned_where_nothing_changed(plans: Plans) -> None:
         "anomaly",
         "feature",
         "two keys",
-        "long value",
-        "folds",
         "in words",
         "certificate",
         "push",
@@ -190,7 +182,7 @@ def test_new_rows_are_the_data(plans: Plans, other_rows: None) -> None:
     assert all(component.runs for component in planned.values())
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def copied_code(plans: Plans, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A copy of the code, which gives the same plan before and after the edits."""
     copy = tmp_path_factory.mktemp("code")
@@ -211,13 +203,10 @@ def copied_code(plans: Plans, tmp_path_factory: pytest.TempPathFactory) -> Itera
     ("file", "component"),
     [
         ("components/example_gen/sources/base.py", "ExampleGen"),
-        ("components/statistics_gen/component.py", "StatisticsGen"),
-        ("components/schema_gen/inference.py", "SchemaGen"),
         ("components/example_validator/drift.py", "ExampleValidator"),
         ("trainer_module/preprocessing.py", "Transform"),
         ("trainer_module/families/supervised/models/tables.py", "Trainer"),
         ("trainer_module/export/loading.py", "Evaluator"),
-        ("components/serving/model.py", "InfraValidator"),
         ("trainer_module/tuning/trial.py", None),
     ],
 )

@@ -1,4 +1,4 @@
-"""The older spans of a window: read one after another, each with what there is to say of it."""
+"""The older spans of a window are read and checked one after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever waits for a model is told that none comes, and probes see whether a scheduler lives."""
+"""Alarms of a pipeline without pushes, and the probe of a scheduler."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ def test_stale_alarm_repeats_until_a_push(tmp_path: Path, server: Hook) -> None:
     alarms = []
     for day, hour in ((4, 4), (4, 14), (4, 16), (5, 4), (5, 16), (6, 3), (6, 4)):
         assert look(days, at(day, hour)) == 0
-        alarms.append(len(server.told("stale")))
+        alarms.append(len(server.messages("stale")))
     assert alarms == [0, 0, 1, 1, 1, 1, 2]
     assert metrics(days)["scopeline_stale"] == 1
     assert metrics(days)["scopeline_push_timestamp_seconds"] == at(3).timestamp()
-    first, _ = server.told("stale")
+    first, _ = server.messages("stale")
     assert first == (
         "nothing has been pushed since 2026-01-03 03:00 UTC, for 37 h (notify.stale_after: 36h); "
         "the last event: skipped: cron fired at 2026-01-04 03:00 UTC: nothing is new"
@@ -87,17 +87,17 @@ def test_stale_alarm_repeats_until_a_push(tmp_path: Path, server: Hook) -> None:
     days.event_log.record(EventKind.PUSHED, "to 2", at=at(6, 5), version="2", path="2")
     for hour in (6, 7):
         look(days, at(6, hour))
-    assert server.told("stale")[2:] == ["over: a model was pushed again, to 2"]
+    assert server.messages("stale")[2:] == ["over: a model was pushed again, to 2"]
     assert metrics(days)["scopeline_stale"] == 0
     assert look(days, at(7, 18)) == 0
-    assert len(server.told("stale")) == 4
+    assert len(server.messages("stale")) == 4
 
 
 def test_stale_alarm_without_any_push(tmp_path: Path, server: Hook) -> None:
     notify = {"webhook": {"url": server.url}, "stale_after": "1d", "occasions": ["stale"]}
     days = Days(tmp_path, NIGHTLY, notify=notify)
     assert [look(days, at(day)) for day in (1, 2, 3)] == [2, 2, 2]
-    messages = server.told("stale")
+    messages = server.messages("stale")
     assert len(messages) == 2
     assert messages[0].startswith(
         "nothing has ever been pushed since 2026-01-01 03:00 UTC, for 24 h "

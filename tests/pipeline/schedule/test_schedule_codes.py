@@ -29,7 +29,7 @@ class Looks:
         self._pipelines = load_pipelines([days.file], [], days.layout.output)
 
     def look(self, now: datetime) -> tuple[int, str]:
-        """The exit code, and the last line that was said."""
+        """The exit code and the last line of output."""
         lock_file = self.days.layout.scheduler_lock
         code = check_once(self._pipelines, lock_file, RUNNER, lambda: now)
         return code, self._capsys.readouterr().out.splitlines()[-1]

@@ -52,8 +52,8 @@ def scopeline(
 
 
 def test_list_shows_firings_and_the_last_run(scopeline: Command) -> None:
-    code, shown, said = scopeline("schedule", "--list")
-    assert code == 0, said
+    code, shown, output = scopeline("schedule", "--list")
+    assert code == 0, output
     assert shown.count(" 04:30 CE") == 3
     for words in ("At 04:30 on Monday", "checked every 7m", "CET: test", "not blessed"):
         assert words in shown
@@ -94,10 +94,10 @@ def test_once_with_nothing_new_imports_no_tensorflow(days: Days) -> None:
     ],
 )
 def test_invalid_options_are_refused(scopeline: Command, arguments: list[str], words: str) -> None:
-    code, _, said = scopeline("schedule", *arguments)
+    code, _, shown = scopeline("schedule", *arguments)
     assert code == 2
-    assert words in said
-    assert "Traceback" not in said
+    assert words in shown
+    assert "Traceback" not in shown
 
 
 def test_history_is_a_table_or_json(scopeline: Command) -> None:

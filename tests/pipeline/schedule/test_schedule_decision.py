@@ -153,8 +153,8 @@ def test_late_span_counts_inside_the_window_alone(tmp_path: Path) -> None:
 
 def test_missing_data_exits_with_2(tmp_path: Path) -> None:
     days = Days(tmp_path, AS_IT_COMES)
-    said = "data.path: there is no span to train on"
-    assert days.check(at(1)) == NotDue(said, {}, exit_code=2, is_problem=True)
+    shown = "data.path: there is no span to train on"
+    assert days.check(at(1)) == NotDue(shown, {}, exit_code=2, is_problem=True)
 
 
 def test_run_under_way_is_left_alone(eager: Days) -> None:

@@ -74,7 +74,7 @@ class Scheduler:
         return self._log.read_text()
 
     def stop(self) -> str:
-        """Stops it by SIGTERM; gives everything that it said."""
+        """Stops it by SIGTERM; returns its output."""
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(timeout=60) == 0, self.log
         return self.log

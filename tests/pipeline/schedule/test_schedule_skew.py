@@ -1,4 +1,4 @@
-"""Requests that come while a model serves: when they are compared, what follows, who is told."""
+"""Skew of logged requests: when it is measured, notified, and followed by a run."""
 
 from __future__ import annotations
 
@@ -73,14 +73,15 @@ class Served:
         files = new_requests(config, event_log)
         rows = sum(count_rows(files).values())
         skewed = {name: f"{name} moved" for name in columns}
-        said = record_skew(config, event_log, files, 7, rows, skewed)
+        shown = record_skew(config, event_log, files, 7, rows, skewed)
         wait_for_deliveries()
-        return said
+        return shown
 
     def messages(self, kind: EventKind) -> list[str]:
         return [event.message for event in self.days.events(kind)]
 
 
+@pytest.mark.slow
 def test_requests_are_compared_once_there_are_enough_of_them(tmp_path: Path, server: Hook) -> None:
     served = Served(tmp_path, "warn", server.url)
     first = served.ask(800)
@@ -89,11 +90,11 @@ def test_requests_are_compared_once_there_are_enough_of_them(tmp_path: Path, ser
     assert served.messages(EventKind.SKEW_CHECKED) == []
     second = served.ask(300)
     assert served.look() == 0
-    said = f"requests of {first} to {second}, 1,100 rows: like the training data"
-    assert served.messages(EventKind.SKEW_CHECKED) == [said]
+    shown = f"requests of {first} to {second}, 1,100 rows: like the training data"
+    assert served.messages(EventKind.SKEW_CHECKED) == [shown]
     served.ask(900)
     assert served.look() == 0
-    assert served.messages(EventKind.SKEW_CHECKED) == [said]
+    assert served.messages(EventKind.SKEW_CHECKED) == [shown]
     assert served.messages(EventKind.SKEW) == []
 
 
@@ -108,7 +109,7 @@ def test_skew_is_notified_once_at_its_start_and_end(
         names.append(served.ask(1000))
         found.append(served.compare(*columns))
     assert served.messages(EventKind.SKEW_CHECKED) == found
-    assert [said.partition(": ")[2] for said in found] == [
+    assert [shown.partition(": ")[2] for shown in found] == [
         "a: a moved",
         "a is still skewed",
         "b: b moved; a is still skewed",
@@ -119,7 +120,7 @@ def test_skew_is_notified_once_at_its_start_and_end(
         f"requests of {names[2]}, 1,000 rows: b: b moved",
     ]
     assert served.messages(EventKind.SKEW) == alarms
-    assert server.told("skew") == ([] if on_skew == "warn" else alarms)
+    assert server.messages("skew") == ([] if on_skew == "warn" else alarms)
 
 
 @pytest.mark.slow
@@ -131,7 +132,7 @@ def test_skew_makes_a_run_due_once(tmp_path: Path, server: Hook) -> None:
     assert served.look() == 0
     (due,) = served.days.events(EventKind.DUE)[1:]
     assert due.message == f"requests are skewed: requests of {name}, 1,000 rows: a: a moved"
-    assert len(server.told("skew")) == 1
+    assert len(server.messages("skew")) == 1
     served.ask(1000)
     assert served.look(hour=5) == 0
     assert len(served.days.events(EventKind.DUE)) == 2

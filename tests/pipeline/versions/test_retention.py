@@ -1,4 +1,4 @@
-"""What goes by `schedule.keep`: chosen, said before, and finished after a kill."""
+"""Deletions by `schedule.keep`: chosen, announced, and finished after a kill."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ def test_default_deletion_is_announced_by_a_run_before(service: Service) -> None
     roots = make_runs(service, 33)
     config = keeping()
     assert apply(service, service.config) == [], "without a schedule"
-    (said,) = retention(service, config).delete_expired()
-    assert said.startswith("the next run deletes 3 runs, the oldest run-00, as the newest 10")
-    assert said.endswith("to keep all: schedule: {keep: {versions: all, runs: all}}")
+    (shown,) = retention(service, config).delete_expired()
+    assert shown.startswith("the next run deletes 3 runs, the oldest run-00, as the newest 10")
+    assert shown.endswith("to keep all: schedule: {keep: {versions: all, runs: all}}")
     assert all(root.exists() for root in roots)
     assert apply(service, keeping("keep: {versions: all, runs: all}")) == []
 
@@ -95,7 +95,7 @@ def test_default_deletion_is_announced_by_a_run_before(service: Service) -> None
     assert [root.exists() for root in roots] == [False] * 3 + [True] * 30
     shutil.copytree(roots[-1], service.layout.run("run-99").root)
     assert retention(service, config).delete_expired() == []
-    assert not roots[3].exists(), "said in the history alone from then on"
+    assert not roots[3].exists(), "shown in the history alone from then on"
     assert len(service.event_log.events(EventKind.DELETED)) == 2
 
 

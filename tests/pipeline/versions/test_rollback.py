@@ -61,8 +61,8 @@ def test_rollback_to_a_version_withdraws_all_after_it(service: Service) -> None:
     assert service.serving() == "first"
     assert service.marks() == {"first": 0, "second": 1, "third": 1}
     before = service.count()
-    (said,) = service.rollback(to=first)
-    assert "serves this model already" in said
+    (shown,) = service.rollback(to=first)
+    assert "serves this model already" in shown
     assert service.count() == before
 
     with pytest.raises(ConfigError, match=r"was withdrawn; --force") as caught:

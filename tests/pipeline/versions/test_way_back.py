@@ -61,12 +61,12 @@ def test_rollback_to_a_damaged_version_is_refused_before_anything_is_marked(
 def test_rollback_skips_damaged_versions(service: Service, three: list[int]) -> None:
     first, second, third = three
     damage(service.folder(second), "assets.extra/certificate/golden.parquet")
-    skipped, _, _, said = service.rollback()
+    skipped, _, _, shown = service.rollback()
     assert skipped == (
         f"version {second} is damaged and therefore skipped: "
         "assets.extra/certificate/golden.parquet has changed since the version was certified"
     )
-    assert said.endswith(f"is in service, a copy of version {first}")
+    assert shown.endswith(f"is in service, a copy of version {first}")
     assert (service.serving(), marked(service)) == ("first", [second, third])
 
 

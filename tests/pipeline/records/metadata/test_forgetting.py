@@ -83,7 +83,7 @@ def fill(connection: Any, runs: int = 3) -> list[tuple[int, int]]:
 
 
 def state(connection: Any) -> dict[str, list[str]]:
-    """What ML Metadata says is there."""
+    """The contents of a store by ML Metadata."""
     store = mlmd.MetadataStore(connection)
     executions = store.get_executions()
     return {

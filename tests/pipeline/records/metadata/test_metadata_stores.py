@@ -97,7 +97,7 @@ def contents(connection: metadata_store_pb2.ConnectionConfig) -> list[str]:
 
 
 def refused(layout: Layout, config: PipelineConfig | None = None) -> str:
-    """What the check says; it is one sentence, without the password."""
+    """The message of the check: one line, without the password."""
     with pytest.raises(ConfigError) as caught:
         check_store((config or load_config(DIGITS)).metadata, layout)
     assert "\n" not in str(caught.value)
@@ -135,11 +135,11 @@ DAMAGES = {
 def test_corrupt_store_is_refused_unchanged(file: Path, layout: Layout, damage) -> None:
     damage(file)
     before = file.read_bytes()
-    said = refused(layout)
-    assert said.startswith(f"{file}: the metadata is corrupt (")
-    assert "the store was not changed. Restore a backup, or move this file and the" in said
-    assert "then every component runs again" in said
-    assert "is not compared with the model in service" in said
+    shown = refused(layout)
+    assert shown.startswith(f"{file}: the metadata is corrupt (")
+    assert "the store was not changed. Restore a backup, or move this file and the" in shown
+    assert "then every component runs again" in shown
+    assert "is not compared with the model in service" in shown
     assert file.read_bytes() == before
     assert [path.name for path in layout.root.iterdir()] == ["metadata.db"]
 
@@ -155,8 +155,8 @@ def test_store_of_another_version_is_refused_unchanged(
 ) -> None:
     _execute(file, "UPDATE MLMDEnv SET schema_version = ?", version)
     before = file.read_bytes()
-    said = refused(layout)
-    assert f"written by {words} version of ML Metadata (schema {version}; the installed" in said
+    shown = refused(layout)
+    assert f"written by {words} version of ML Metadata (schema {version}; the installed" in shown
     assert file.read_bytes() == before
 
 
@@ -242,8 +242,8 @@ def test_wrong_or_missing_password_is_refused(
 ) -> None:
     url = server.url("meta")
     monkeypatch.setenv(PASSWORD_VARIABLE, "another")
-    said = refused(layout, on(url))
-    assert said == (
+    shown = refused(layout, on(url))
+    assert shown == (
         f"{url}: the metadata server refuses access; the environment variable "
         f"{PASSWORD_VARIABLE} contains a wrong password, or there is no user '{USER}'"
     )
