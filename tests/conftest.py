@@ -16,11 +16,13 @@ from components.processes.stopping import SIGNALS
 from pipeline.runs.imports import freeze_imports
 from tests.support import warm
 from tests.support.browser import EXECUTABLE, Browser
+from tests.support.two_cpus import split_cpu_at_import
 from trainer_module.typed_words import OPTIONS_VARIABLE, PROGRAM_VARIABLE
 
 pytest_plugins = ["tests.support.cpu_budget"]
 # Where the environment forbids them, pytest would compile each test module again in each process.
 sys.dont_write_bytecode = False
+split_cpu_at_import()
 
 
 def pytest_configure(config: pytest.Config) -> None:

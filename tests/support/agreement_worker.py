@@ -1,4 +1,4 @@
-"""One worker of a cluster, told by TF_CONFIG, that asks whether all have the same values.
+"""One worker of the cluster of TF_CONFIG; it compares values with the other workers.
 
 `python agreement_worker.py FILE VALUE...` writes the answers to the file, as JSON.
 """
@@ -15,7 +15,7 @@ from trainer_module.strategies.coordinator import all_workers_equal
 
 
 def main(file: Path, values: list[int]) -> None:
-    """Asks for one value after the other, as the other workers do."""
+    """Compares one value after the other, as the other workers do."""
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     file.write_text(json.dumps([all_workers_equal(strategy, value) for value in values]))
 

@@ -26,7 +26,7 @@ AMOUNT = TransformedFeature("amount", "numeric", (2,))
 
 
 def make_split(problem: Problem, seed: int, replicas: int, **options: Any) -> Split:
-    """Grey noise, dark or light, beside a number that says nothing."""
+    """Grey noise, dark or light, beside a random number."""
     random = np.random.default_rng(seed)
     label = random.integers(0, 2, (ROWS, 1))
     noise = random.random((ROWS, SIDE, SIDE, 1))

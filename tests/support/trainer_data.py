@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -124,11 +125,9 @@ class Transformed:
 
     def transform(self, rows: list[Row]) -> dict[str, np.ndarray]:
         """Rows through the transform graph, as serving would do it."""
-        examples = tf.io.parse_example(
-            [to_example(row) for row in rows], self.tft_output.raw_feature_spec()
-        )
-        transformed = self.tft_output.transform_features_layer()(examples)
-        return {name: value.numpy() for name, value in transformed.items()}
+        layer, spec = _serving_graph(str(self.root / "graph"))
+        examples = tf.io.parse_example([to_example(row) for row in rows], spec)
+        return {name: value.numpy() for name, value in layer(examples).items()}
 
     def fn_args(self, directory: Path, **sections: Any) -> FnArgs:
         """The arguments of a training run, with keys of `sections` of the settings changed."""
@@ -144,6 +143,13 @@ class Transformed:
             model_run_dir=str(directory / "model_run"),
             custom_config=settings.to_custom_config(),
         )
+
+
+@lru_cache(maxsize=12)
+def _serving_graph(path: str) -> tuple[Any, dict[str, Any]]:
+    """The transform graph, and the raw columns that it takes; loaded once in a process."""
+    output = tft.TFTransformOutput(path)
+    return output.transform_features_layer(), output.raw_feature_spec()
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:

@@ -55,8 +55,8 @@ def test_three_workers_agree(tmp_path: Path) -> None:
             )
         )
     for process in processes:
-        said, _ = process.communicate(timeout=100)
-        assert process.returncode == 0, said[-3000:]
+        output, _ = process.communicate(timeout=100)
+        assert process.returncode == 0, output[-3000:]
     expected = [answer for _, answer in CASES]
     for number in range(3):
         assert json.loads((tmp_path / f"{number}").read_text()) == expected

@@ -83,7 +83,7 @@ def read_cache(
 def analyse(
     root: Path, names: list[str], cache: Path | None
 ) -> tuple[tft.TFTransformOutput, dict[str, int]]:
-    """Analyses spans as TFX's Transform does; also says how many rows of each were read."""
+    """Analyses spans as TFX's Transform does; also counts the rows of each that were read."""
     remember_lookups()
     pipeline = beam.Pipeline(argv=list(IN_PROCESS_ARGS))
     keys = {analyzer_cache.DatasetKey(name): name for name in names}
@@ -132,7 +132,7 @@ def transform(output: tft.TFTransformOutput) -> dict[str, np.ndarray]:
     return {name: v.numpy() for name, v in output.transform_features_layer()(raw).items()}
 
 
-def test_a_window_that_moved_reads_the_new_span_alone(tmp_path: Path) -> None:
+def test_moved_window_reads_only_the_new_span(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     first, read = analyse(tmp_path / "first", ["span-1", "span-2"], cache)
     assert read == {"span-1": 20, "span-2": 20}
@@ -168,12 +168,10 @@ def test_a_window_that_moved_reads_the_new_span_alone(tmp_path: Path) -> None:
     ("features", "is_known"),
     [
         ({"company": {"type": "categorical", "vocabulary_size": 2}}, True),
-        ({"company": {"type": "categorical", "oov_buckets": 5}}, True),
-        ({"company": {"type": "ignore"}, "fare": {"type": "categorical"}}, False),
         ({"company": {"type": "categorical"}, "fare": {"type": "categorical"}}, False),
     ],
 )
-def test_other_columns_are_counted_anew(features: dict[str, Any], is_known: bool) -> None:
+def test_changed_columns_are_counted_again(features: dict[str, Any], is_known: bool) -> None:
     def counts(preprocess: Any) -> set[bytes]:
         keys = analysis_graph_builder.get_analysis_cache_entry_keys(
             preprocess, TYPES, [analyzer_cache.DatasetKey("span")], force_tf_compat_v1=False

@@ -8,12 +8,10 @@ import math
 import numpy as np
 import pytest
 
-from trainer_module import attribution
 from trainer_module.attribution import (
     additive_shares,
     choose_players,
     part_shares,
-    picture_saliency,
     text_shares,
 )
 
@@ -43,18 +41,6 @@ def test_shares_and_base_are_the_prediction_for_columns_of_every_kind() -> None:
     again = additive_shares(predict, rows, background)
     np.testing.assert_array_equal(shares.values, again.values)
     assert len(set(shares.base)) == 1
-
-
-def test_each_row_explains_its_own_output() -> None:
-    rows, background, outputs = make_rows(30), make_rows(50), np.arange(30) % 2
-
-    def predict_both(columns: Columns) -> np.ndarray:
-        return np.stack([predict(columns), 5 - predict(columns)], 1)
-
-    shares = additive_shares(predict_both, rows, background, outputs=outputs)
-    explained = predict_both(rows)[np.arange(30), outputs]
-    np.testing.assert_allclose(shares.values.sum(1) + shares.base, explained, atol=1e-12)
-    np.testing.assert_allclose(shares.base[outputs == 1] + shares.base[0], 5)
 
 
 def test_linear_shares_are_coefficients_times_differences_from_the_mean() -> None:
@@ -88,7 +74,7 @@ def enumerate_shares(value: dict[tuple[bool, ...], float], players: int) -> list
     return shares
 
 
-def test_sampled_shares_are_near_those_of_all_coalitions() -> None:
+def test_sampled_shares_approach_those_of_all_coalitions() -> None:
     value = {kept: float(GENERATOR.normal()) for kept in itertools.product([False, True], repeat=4)}
     expected = enumerate_shares(value, 4)
     found = np.zeros((30, 4))
@@ -103,7 +89,7 @@ def test_sampled_shares_are_near_those_of_all_coalitions() -> None:
     assert deviation.max() < 0.3 * np.abs(expected).max()
 
 
-def test_of_many_columns_the_strongest_have_shares_of_their_own() -> None:
+def test_strongest_of_many_columns_have_own_shares() -> None:
     wide = {f"c{index}": GENERATOR.normal(size=100) for index in range(300)}
     sizes: list[int] = []
 
@@ -119,20 +105,6 @@ def test_of_many_columns_the_strongest_have_shares_of_their_own() -> None:
     few = {name: values[:3] for name, values in wide.items()}
     shares = additive_shares(predict_wide, few, wide, players=players)
     np.testing.assert_allclose(shares.values.sum(1) + shares.base, predict_wide(few), atol=1e-12)
-
-
-def test_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, background = make_rows(9), make_rows(20)
-    whole, sizes = additive_shares(predict, rows, background), []
-
-    def count(columns: Columns) -> np.ndarray:
-        sizes.append(len(columns["number"]))
-        return predict(columns)
-
-    monkeypatch.setattr(attribution, "_BATCH_ROWS", 7)
-    np.testing.assert_allclose(additive_shares(count, rows, background).values, whole.values)
-    assert max(sizes) == 7
-    assert sum(sizes) == 9 + 20 + 9 * 64 * 2
 
 
 def test_words_share_the_prediction_of_their_text() -> None:
@@ -158,21 +130,3 @@ def test_words_share_the_prediction_of_their_text() -> None:
     assert len(phrases) == 48
     assert sum(share for _, share in phrases) + base == pytest.approx(5000.5)
     assert sum(calls) <= 1000
-
-
-def test_patches_share_the_prediction_of_their_picture() -> None:
-    picture = np.zeros((28, 20, 3), np.uint8)
-    picture[4:8, 8:12] = 200
-
-    def brightness(pictures: np.ndarray) -> np.ndarray:
-        assert pictures.dtype == np.uint8
-        return pictures[:, 4:8, 8:12].mean((1, 2, 3))
-
-    saliency, base = picture_saliency(brightness, picture)
-    blank = int(picture.mean())
-    expected = np.zeros((28, 20))
-    expected[4:8, 8:12] = 200 - blank
-    np.testing.assert_allclose(saliency, expected)
-    assert base == blank
-    one, base = picture_saliency(lambda p: p[:, 0, 0, 0].astype(float), picture[:1, :1])
-    assert (one.shape, base) == ((1, 1), 0)

@@ -22,8 +22,6 @@ from trainer_module.settings.train import (
 )
 from trainer_module.trainer import run_fn
 
-pytestmark = pytest.mark.slow
-
 
 def settings_of(**train: Any) -> TrainSettings:
     return TrainSettings.model_validate(train)
@@ -34,15 +32,12 @@ def settings_of(**train: Any) -> TrainSettings:
     [
         (8, 1, 8, 100, 80, 5),
         (120, 1, 8, 7, 77, 5),
-        (400, 1, 16, 4, 80, 5),
         (400, 4, 8, 8, 80, 5),
-        (2_400, 1, 64, 3, 71, 5),
         (24_000, 1, 64, 1, 22, 5),
-        (240_000, 1, 64, 1, 10, 5),
         (240_000, 8, 64, 1, 18, 5),
     ],
 )
-def test_the_data_decides(
+def test_batch_size_and_epochs_follow_the_number_of_examples(
     examples: int, replicas: int, batch_size: int, rounds: int, epochs: int, patience: int
 ) -> None:
     train = settings_of()
@@ -54,26 +49,16 @@ def test_the_data_decides(
     assert choose_stopping(train, steps) == EarlyStoppingSettings(patience=patience)
 
 
-@pytest.mark.parametrize(
-    ("examples", "epochs"), [(400, 20), (16_000, 16), (34_000, 16), (34_500, 60), (400_000, 10)]
-)
-def test_a_large_table_gets_more_steps(examples: int, epochs: int) -> None:
-    """Two thousand steps of 256 show each of a small table's examples dozens of times."""
-    train = settings_of(batch_size={"at_most": 256}, steps={"small": 2000, "large": 8000})
-    steps = math.ceil(examples / choose_batch_size(train, examples, 1))
-    assert choose_epochs(train, steps * choose_rounds(train, steps)) == epochs
-
-
-def test_what_is_given_is_kept() -> None:
+def test_configured_values_are_kept() -> None:
     given = settings_of(epochs=10, batch_size=100)
     assert choose_batch_size(given, 20, 1) == 100
     shared = settings_of(batch_size={"global": 200}, steps_per_epoch=50)
     assert choose_batch_size(shared, 20, 8) == 25
     assert choose_rounds(shared, 1) == 1
     assert choose_epochs(shared, 50) == 160
-    with pytest.raises(TrainingError, match=r"global is 200, which 3 replicas .* 198 or 201"):
+    with pytest.raises(TrainingError, match=r"global is 200.* 198 or 201"):
         choose_batch_size(shared, 20, 3)
-    with pytest.raises(ValidationError, match="found both at_most and global"):
+    with pytest.raises(ValidationError, match="at_most and global"):
         settings_of(batch_size={"global": 200, "at_most": 8})
     assert choose_rounds(given, 1) == 1
     assert choose_epochs(given, 1) == 10
@@ -103,34 +88,14 @@ def test_early_stopping_is_switched_off(off: bool | None) -> None:
         ({"schedule": "steps", "values": [0.1, 0.01], "boundaries": [12]}, 13),
     ],
 )
-def test_a_planned_learning_rate_comes_to_its_end(rate: dict[str, Any], epochs: int) -> None:
+def test_scheduled_learning_rate_reaches_its_end(rate: dict[str, Any], epochs: int) -> None:
     train = settings_of(learning_rate=rate)
     assert choose_epochs(train, 10_000) == epochs
     assert choose_stopping(train, 10_000) is None
 
 
-def test_a_small_table_is_trained_for_as_long_as_it_gets_better(
-    houses: Transformed, tmp_path: Path
-) -> None:
-    free = {"epochs": "auto", "batch_size": "auto", "early_stopping": {"patience": 1}}
-    run_fn(houses.fn_args(tmp_path, train=free))
-    record = read_record(tmp_path / "Format-Serving")
-    assert record["global_batch_size"] == 8
-    assert min(record["history"]["val_loss"]) < 0.01
-    choice, target, note = record["notes"]
-    assert target.startswith("target: plain, as ")
-    assert note == (
-        "epochs: auto trains up to 89 epochs of 90 steps with 8 examples; each epoch repeats the "
-        "train split 3 times"
-    )
-    assert record["epochs"] == record["best_epoch"] < 89
-    assert choice == (
-        f"epoch {record['epochs']} was the best on 48 held-out examples of the train split; the "
-        f"final model was trained on all 240 examples for {record['epochs']} epochs"
-    )
-
-
-def test_the_eval_split_decides_nothing(houses: Transformed, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_eval_split_does_not_choose_the_epoch(houses: Transformed, tmp_path: Path) -> None:
     free = {"epochs": 3, "batch_size": 16, "early_stopping": {"patience": 1}}
     # A model that is better for these examples is worse for all others.
     label = houses.settings.label

@@ -35,21 +35,23 @@ def later(opinions: Transformed, tmp_path_factory: pytest.TempPathFactory) -> Tr
 
 
 def pieces_of(data: Transformed) -> list[bytes]:
-    return data.tft_output.vocabulary_by_name("review")
+    return data.tft_output.vocabulary_by_name("title")
 
 
-def test_pieces_are_learnt_from_all_texts_together(opinions: Transformed) -> None:
+@pytest.mark.slow
+def test_texts_become_their_pieces(opinions: Transformed) -> None:
     pieces = pieces_of(opinions)
     assert pieces[0] == b"[PAD]"
     assert {b"film", b"great", b"awful"} <= set(pieces)
-    review, title = opinions.problem.of_kind("text")
-    assert review.vocabulary_size == title.vocabulary_size == len(pieces)
+    (title,) = opinions.problem.of_kind("text")
+    assert title.vocabulary_size == len(pieces)
     found = opinions.transform([{**opinions.train[1], "title": "great film"}])["title"][0]
     names = [b"[CLS]", b"great", b"film", b"[SEP]"]
     assert [pieces[index] for index in found if index] == names
 
 
-def test_a_warm_start_takes_over_the_pieces_that_are_left(
+@pytest.mark.slow
+def test_warm_start_keeps_the_vectors_of_known_pieces(
     opinions: Transformed, opinions_model: str, later: Transformed, tmp_path: Path
 ) -> None:
     job = prepare(later, tmp_path, opinions_model)
@@ -71,7 +73,8 @@ def test_a_warm_start_takes_over_the_pieces_that_are_left(
     assert not [note for note in job.notes if "initialised anew" in note and "layer" in note]
 
 
-def test_weights_bring_their_vocabulary_and_their_way_of_training(
+@pytest.mark.slow
+def test_weights_bring_their_vocabulary_and_training_defaults(
     opinions: Transformed, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
     text = {"type": "text", "max_tokens": 8}
@@ -79,7 +82,7 @@ def test_weights_bring_their_vocabulary_and_their_way_of_training(
         {
             "label": opinions.settings.label,
             "task": "binary",
-            "features": {"review": text, "title": text},
+            "features": {"title": text},
             "model": {"kind": "bert", "weights": str(BERT)},
         }
     )

@@ -20,9 +20,7 @@ def set_groups(monkeypatch: pytest.MonkeyPatch, root: Path, own: str = "0::/\n")
     (root / "own").write_text(own)
 
 
-def test_a_container_may_have_less_than_its_machine(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_limits_of_a_container_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     set_groups(monkeypatch, tmp_path)
     monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: set(range(16)))
     assert count_cores() == 16
@@ -38,7 +36,7 @@ def test_a_container_may_have_less_than_its_machine(
     assert free_memory() == GB * 7 // 8
 
 
-def test_groups_have_groups_above_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_limits_of_parent_groups_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     set_groups(monkeypatch, tmp_path, "0::/batch.slice/ours.service\n")
     monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: set(range(16)))
     own = tmp_path / "batch.slice" / "ours.service"
@@ -51,7 +49,7 @@ def test_groups_have_groups_above_them(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 @pytest.mark.parametrize("path", ["/pods/ours", "/unseen/from/inside"])
-def test_groups_of_the_first_version_count(
+def test_limits_of_cgroup_v1_count(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, path: str
 ) -> None:
     own = f"4:memory:{path}\n2:cpu,cpuacct:{path}\n1:name=systemd:/\n0::/\n"
@@ -77,7 +75,7 @@ def test_groups_of_the_first_version_count(
     assert count_cores() == 4
 
 
-def test_tasks_share_what_a_quota_leaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_tasks_share_the_quota(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     set_groups(monkeypatch, tmp_path)
     monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: set(range(16)))
     (tmp_path / "cpu.max").write_text("400000 100000\n")

@@ -20,5 +20,5 @@ import pytest
         ("trainer_module.trainer", "open_strategy"),
     ],
 )
-def test_what_pages_have_users_import_is_there(module: str, name: str) -> None:
+def test_documented_import_exists(module: str, name: str) -> None:
     assert hasattr(import_module(module), name)

@@ -55,9 +55,9 @@ def test_better_settings_of_a_member_are_chosen() -> None:
     assert choose(label, candidates)["tabular"] == 7, "the network's are compared by themselves"
 
 
-def test_settings_that_are_better_by_chance_are_seldom_chosen_and_do_no_harm() -> None:
+def test_settings_that_are_better_by_chance_are_seldom_chosen() -> None:
     changes = []
-    for seed in range(20):
+    for seed in range(6):
         label, candidates = make_candidates(seed, better=0)
         del candidates["tabular"]
         problem, losses = make_problem(Task.REGRESSION), []
@@ -67,13 +67,13 @@ def test_settings_that_are_better_by_chance_are_seldom_chosen_and_do_no_harm() -
             new = {name: values[NEW] for name, values in members.items()}
             losses.append(Labels(problem, label[NEW]).loss(mean(new, weights)))
         changes.append(losses[0] / losses[1] - 1)
-    assert np.count_nonzero(changes) <= 8
+    assert np.count_nonzero(changes) <= 3
     assert np.mean(changes) < 0.003
     assert max(changes) < 0.03
 
 
 @pytest.mark.parametrize("is_ordered", [False, True])
-def test_what_helps_in_one_group_or_time_alone_is_not_chosen(is_ordered: bool) -> None:
+def test_settings_that_help_in_one_group_or_time_alone_are_not_chosen(is_ordered: bool) -> None:
     label, candidates = make_candidates(2, better=0)
     for name, found in candidates.items():
         first = np.arange(NEW.stop)[:, None] < 40

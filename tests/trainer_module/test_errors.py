@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainer_module.errors import counted, shorten
 
 
-def test_an_error_is_shown_whole_or_as_many_words_as_fit():
+def test_long_error_is_shortened_to_whole_words():
     assert shorten(ValueError("no layer\n\n  of that name")) == "no layer of that name"
     words = "to fix this issue: (1) Implement `get_config` and `from_config`"
     assert shorten(words, 40) == "to fix this issue: (1) Implement..."
@@ -15,8 +15,8 @@ def test_an_error_is_shown_whole_or_as_many_words_as_fit():
 
 
 def test_a_number_has_its_noun_in_the_right_form() -> None:
-    said = [counted(number, noun) for number in (0, 1, 1000) for noun in ("row", "class", "epoch")]
-    assert said == [
+    found = [counted(number, noun) for number in (0, 1, 1000) for noun in ("row", "class", "epoch")]
+    assert found == [
         *("0 rows", "0 classes", "0 epochs"),
         *("1 row", "1 class", "1 epoch"),
         *("1,000 rows", "1,000 classes", "1,000 epochs"),

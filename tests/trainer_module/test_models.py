@@ -20,12 +20,10 @@ from trainer_module.families.supervised.tasks.numbers import RegressionTask
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, Task, TrainerSettings
-from trainer_module.settings.model import NETWORKS, ZOO, is_forest, load_builder
+from trainer_module.settings.model import load_builder
 from trainer_module.settings.tasks import BaseTask, as_task
 from trainer_module.strategies import build_strategy
 from trainer_module.training.building import build_model
-
-pytestmark = pytest.mark.slow
 
 MIXED = (
     TransformedFeature("fare", "numeric", (1,)),
@@ -34,8 +32,6 @@ MIXED = (
     TransformedFeature("story", "text", (6,), vocabulary_size=9),
 )
 DEFAULT = tf.distribute.get_strategy()
-SMALL = [kind for kind in ZOO if not is_forest(kind) and kind not in NETWORKS]
-"""Models that take pictures of any size, if any."""
 
 
 def make_problem(task: Task = Task.BINARY, features: tuple = MIXED) -> Problem:
@@ -60,8 +56,8 @@ WIDTHS: list[tuple[BaseTask, tuple[str, ...], int]] = [
 """How wide the outputs for each task are."""
 
 
-@pytest.mark.parametrize("kind", SMALL)
-def test_every_model_takes_every_feature_and_ends_in_what_a_task_gives(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["mlp", "cnn", "wide_deep"])
+def test_models_take_every_feature_and_have_the_outputs_of_the_task(kind: str) -> None:
     # What comes before the output knows nothing of the task: one model has all of them.
     for task, classes, width in WIDTHS if kind == "mlp" else WIDTHS[1:5:2]:
         problem = Problem(task, "y", classes, MIXED, label_mean=5.0, label_deviation=2.0)
@@ -74,21 +70,11 @@ def test_every_model_takes_every_feature_and_ends_in_what_a_task_gives(kind: str
             assert output.min() >= 0
 
 
-@pytest.mark.parametrize("kind", ["mlp", "tabular", "wide_deep"])
-def test_columns_may_have_spaces_in_their_names(kind: str) -> None:
-    names = ("my area", "my_area", "_area", "a/b")
-    features = tuple(TransformedFeature(n, "categorical", (1,), vocabulary_size=5) for n in names)
-    problem = make_problem(features=features)
-    model = load_builder(kind)(problem, ModelSettings(kind=kind))
-    assert model(make_batch(problem)).shape == (4, 1)
-
-
-@pytest.mark.parametrize("kind", ["mlp", "tabular", "wide_deep"])
-@pytest.mark.parametrize("task", [Task.BINARY, Task.REGRESSION])
-def test_columns_may_have_the_names_of_layers(task: Task, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["tabular", "wide_deep"])
+def test_columns_may_have_the_names_of_layers(kind: str) -> None:
     names = ("deep", "numbers", "output", "tabular", "wide")
     features = tuple(TransformedFeature(name, "numeric", (1,)) for name in names)
-    problem = make_problem(task, features)
+    problem = make_problem(features=features)
     model = load_builder(kind)(problem, ModelSettings(kind=kind))
     batch = make_batch(problem)
     # An ensemble has the network as a layer beside its own inputs.
@@ -97,15 +83,7 @@ def test_columns_may_have_the_names_of_layers(task: Task, kind: str) -> None:
     np.testing.assert_array_equal(whole(batch), model(batch))
 
 
-@pytest.mark.parametrize("feature", MIXED, ids=lambda feature: feature.kind)
-@pytest.mark.parametrize("kind", ["mlp", "tabular", "wide_deep"])
-def test_one_feature_alone_is_enough(kind: str, feature: TransformedFeature) -> None:
-    problem = make_problem(features=(feature,))
-    model = load_builder(kind)(problem, ModelSettings(kind=kind))
-    assert model(make_batch(problem)).shape == (4, 1)
-
-
-def test_cnn_is_the_tutorials_by_default() -> None:
+def test_default_cnn_has_the_layers_of_the_tutorial() -> None:
     image = TransformedFeature("image", "image", (28, 28, 1))
     classes = tuple("0123456789")
     model = load_builder("cnn")(Problem(Task.MULTICLASS, "y", classes, (image,)), ModelSettings())
@@ -115,15 +93,7 @@ def test_cnn_is_the_tutorials_by_default() -> None:
     assert names == ["InputLayer", "Conv2D", "MaxPooling2D", "Flatten", "Dense", "Dense"]
 
 
-def test_settings_widen_the_cnn() -> None:
-    settings = ModelSettings(kind="cnn", filters=[4, 8], hidden_units=[16, 8], dropout=0.5)
-    layers = load_builder("cnn")(make_problem(), settings).layers
-    assert [x.filters for x in layers if isinstance(x, tf_keras.layers.Conv2D)] == [4, 8]
-    assert [x.units for x in layers if isinstance(x, tf_keras.layers.Dense)] == [16, 8, 1]
-    assert [x.rate for x in layers if isinstance(x, tf_keras.layers.Dropout)] == [0.5]
-
-
-def test_layers_are_the_cnns() -> None:
+def test_configured_layers_are_those_of_the_cnn() -> None:
     given = [{"conv": 4}, {"conv": 5, "size": 2, "stride": 2, "padding": "same"}]
     given += ["batch_norm", {"pool": 2}, {"dropout": 0.25}]
     settings = ModelSettings(kind="cnn", layers=given, hidden_units=[6, 3])
@@ -154,34 +124,17 @@ def test_wide_part_is_linear_in_the_one_hot_category() -> None:
     np.testing.assert_allclose(model({"area": area}).numpy() - before, 7, rtol=1e-5)
 
 
-def test_tabular_without_dense_layers() -> None:
-    settings = ModelSettings(kind="tabular", hidden_units=[])
-    with pytest.raises(TrainingError, match="'tabular' needs dense layers"):
-        load_builder("tabular")(make_problem(features=MIXED[:2]), settings)
-
-
-def test_cnn_without_an_image() -> None:
-    message = r"'cnn' needs an image feature, but the data has fare \(numeric\), area \(categ"
+def test_cnn_needs_an_image() -> None:
+    message = r"'cnn' needs an image feature"
     with pytest.raises(TrainingError, match=message):
         load_builder("cnn")(make_problem(features=MIXED[:2]), ModelSettings(kind="cnn"))
 
 
-def test_cnn_with_too_small_an_image() -> None:
-    settings = ModelSettings(kind="cnn", filters=[2, 2, 2, 2])
-    with pytest.raises(TrainingError, match="'photo' of 12x10 pixels is too small for 4 conv"):
-        load_builder("cnn")(make_problem(), settings)
-
-
 @pytest.mark.parametrize(
     ("kind", "message"),
-    [
-        ("cn", f"there is no model 'cn'; did you mean 'cnn'. Use {', '.join(ZOO)}"),
-        ("transformer_xl", f"there is no model 'transformer_xl'; use {', '.join(ZOO)}"),
-        ("no_such_module.build", "cannot import 'no_such_module': No module named"),
-        ("os.path.build", "module 'os.path' has no function 'build'"),
-    ],
+    [("cn", "'cn'.*'cnn'"), ("os.path.build", "module 'os.path' has no function 'build'")],
 )
-def test_a_builder_that_cannot_be_found(kind: str, message: str) -> None:
+def test_missing_builder_is_named(kind: str, message: str) -> None:
     with pytest.raises(TrainingError, match=message):
         load_builder(kind)
 
@@ -204,7 +157,7 @@ def own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("own_models")
-def test_a_builder_that_returns_no_model() -> None:
+def test_builder_that_returns_no_model_is_refused() -> None:
     settings = TrainerSettings(
         label="y", task=Task.BINARY, model=ModelSettings(kind="own_models.build_text")
     )
@@ -213,7 +166,7 @@ def test_a_builder_that_returns_no_model() -> None:
 
 
 @pytest.mark.usefixtures("own_models")
-def test_a_builder_that_compiles_is_left_as_it_is() -> None:
+def test_builder_may_compile_its_model() -> None:
     own = ModelSettings(kind="own_models.build_compiled", options={"units": 3})
     model = build_model(
         make_problem(features=MIXED[:1]),
@@ -241,25 +194,16 @@ def test_problem_is_read_from_transform(trips: Transformed) -> None:
     assert sizes == {"area": 3 + 1, "company": 3 + 1}, "out-of-vocabulary buckets included"
 
 
-def test_a_task_that_the_classes_do_not_suit(shades: Transformed) -> None:
-    message = "binary needs 2 classes, but the label 'shade' has 3 in the train split: dark"
+@pytest.mark.slow
+def test_task_that_does_not_fit_the_classes_is_refused(shades: Transformed) -> None:
+    message = "binary needs 2 classes.*'shade' has 3"
     with pytest.raises(TrainingError, match=message):
         Problem.from_transform(shades.tft_output, Task.BINARY, "shade")
 
 
-@pytest.mark.parametrize("kind", ["mlp", "tabular", "wide_deep"])
-def test_a_fresh_regression_predicts_near_the_mean(kind: str) -> None:
-    features = (TransformedFeature("x", "numeric", (1,)),)
-    problem = Problem(
-        Task.REGRESSION, "y", (), features, label_mean=50_000.0, label_deviation=2_000.0
-    )
-    model = load_builder(kind)(problem, ModelSettings())
-    predicted = model({"x": np.linspace(-1, 1, 64, dtype=np.float32)[:, None]}).numpy()
-    assert np.all(np.abs(predicted - 50_000) < 5 * 2_000)
-    assert predicted.std() > 1
-
-
-def test_a_model_built_outside_the_scope(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_created_outside_the_scope_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = """
         import tf_keras
 
@@ -273,10 +217,7 @@ def test_a_model_built_outside_the_scope(tmp_path: Path, monkeypatch: pytest.Mon
     settings = TrainerSettings(
         label="y", task="binary", model=ModelSettings(kind="early_model.build_model")
     )
-    message = (
-        r"model 'early_model.build_model': its variable 'early/kernel:0' was created outside the "
-        r"strategy's scope; create all variables inside the builder"
-    )
+    message = r"'early_model\.build_model': .*'early/kernel:0'"
     strategy = build_strategy(strategy_settings("mirrored"))
     importlib.import_module("early_model")
     with pytest.raises(TrainingError, match=message):
@@ -307,49 +248,23 @@ DENSE = "tf_keras.layers.Dense({})(hidden)"
             INTERVALS,
             DENSE.format(1),
             "[batch, 1]",
-            "[batch, 3]: the number, the quantile 0.05, the",
-        ),
-        (
-            "regression",
-            DENSE.format(2),
-            "[batch, 2]",
-            "[batch, 1]: the number; end the model with pr",
-        ),
-        (
-            "binary",
-            DENSE.format("2, 'softmax'"),
-            "[batch, 2]",
-            "[batch, 1]: the probability of the",
+            "[batch, 3]",
         ),
         (
             "multiclass",
             DENSE.format("1, 'sigmoid'"),
-            "[batch, 1]",
-            "[batch, 3]: the probability of",
-        ),
-        (
-            {"kind": "ordinal", "order": ["a", "b", "c"]},
-            DENSE.format(1),
             "[batch, 1]",
             "[batch, 3]",
         ),
         (
             "multiclass",
             DENSE.format(3),
-            "[batch, 3] of unrestricted numbers, because its last layer has no",
+            "[batch, 3] of unrestricted numbers",
             "[batch, 3]",
         ),
-        (
-            "count",
-            DENSE.format(1),
-            "[batch, 1] of unrestricted numbers, because",
-            "[batch, 1]: the expected count, w",
-        ),
-        ("regression", "{'value': " + DENSE.format(1) + "}", "a dict", "[batch, 1]: the number"),
-        ("regression", "tf_keras.layers.Reshape((2, 1))(hidden)", "[batch, 2, 1]", "[batch, 1]"),
     ],
 )
-def test_an_own_model_whose_output_the_task_cannot_use(
+def test_own_model_with_an_unusable_output_is_refused(
     task: Any, layer: str, found: str, right: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(TrainingError) as caught:
@@ -357,28 +272,7 @@ def test_an_own_model_whose_output_the_task_cannot_use(
     message = str(caught.value)
     assert message.startswith(f"model '{tmp_path.name}_own.build_model': its output is {found}")
     assert f"needs {right}" in message
-    assert message.endswith("; end the model with problem.make_output_layer().")
-
-
-@pytest.mark.parametrize(
-    ("task", "layer"),
-    [
-        *((task, "problem.make_output_layer()(hidden)") for task in (INTERVALS, "count", "binary")),
-        ("regression", DENSE.format(1)),
-        ("regression", "tf_keras.layers.Dense(1)(hidden)[:, 0]"),
-        ("multiclass", DENSE.format("3, 'softmax'")),
-        ({"kind": "ordinal", "order": ["a", "b", "c"]}, "problem.make_output_layer()(hidden)"),
-    ],
-)
-def test_an_own_model_whose_output_the_task_can_use(
-    task: Any, layer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert build_own(own_output(layer), task, tmp_path, monkeypatch).built
-
-
-def test_an_own_loss_may_want_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = own_output(DENSE.format(1), own_compile=True)
-    assert build_own(source, "binary", tmp_path, monkeypatch).loss == "mse"
+    assert "problem.make_output_layer()" in message
 
 
 def build_own(source: str, task: Any, folder: Path, patch: pytest.MonkeyPatch) -> tf_keras.Model:

@@ -53,8 +53,9 @@ def no_callback() -> str:
     return "none"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", Loop)
-def test_hooks_of_both_loops(trips: Transformed, tmp_path: Path, loop: Loop) -> None:
+def test_both_loops_call_the_same_hooks(trips: Transformed, tmp_path: Path, loop: Loop) -> None:
     calls.clear()
     callbacks = [f"{__name__}.listen_for_one_epoch"]
     options = {"loop": loop, "callbacks": callbacks, "batch_size": 225, "epochs": 3}
@@ -71,7 +72,7 @@ def test_hooks_of_both_loops(trips: Transformed, tmp_path: Path, loop: Loop) -> 
     ], "it ended after one of three epochs, as the callback wanted"
 
 
-def test_what_is_no_callback_is_refused() -> None:
+def test_object_that_is_no_callback_is_refused() -> None:
     def made(path: str) -> Any:
         train = {"callbacks": [f"{__name__}.{path}"]}
         settings = TrainerSettings.model_validate({"label": "y", "task": "binary", "train": train})
@@ -79,7 +80,7 @@ def test_what_is_no_callback_is_refused() -> None:
 
     (listener,) = made("Listener")
     assert listener.last_epoch == 2
-    with pytest.raises(TrainingError, match=r"returns a builtins\.str; expected a subclass of"):
+    with pytest.raises(TrainingError, match=r"builtins\.str"):
         made("no_callback")
     with pytest.raises(TrainingError, match=r"train\.callbacks '.*' has no function 'nothing'"):
         made("nothing")

@@ -29,7 +29,8 @@ def fn_args_of(data: Transformed, directory: Path, **sections: Any) -> FnArgs:
     return _make_arguments(plain, WorkerContext(choice=choice))
 
 
-def test_it_gets_what_tfx_gives(trips: Transformed, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_own_run_fn_gets_the_arguments_of_tfx(trips: Transformed, tmp_path: Path) -> None:
     fn_args = fn_args_of(trips, tmp_path)
     assert isinstance(fn_args, FnArgs)
     options = dataset_options.TensorFlowDatasetOptions(batch_size=7, label_key="tipped")
@@ -41,7 +42,8 @@ def test_it_gets_what_tfx_gives(trips: Transformed, tmp_path: Path) -> None:
     assert label.shape == (7, 1)
 
 
-def test_the_example_of_the_page_trains_and_exports(
+@pytest.mark.slow
+def test_documented_run_fn_trains_and_exports(
     trips: Transformed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (code,) = re.findall(r"```python\n# my_training.py\n(.*?)```", PAGE.read_text(), re.DOTALL)

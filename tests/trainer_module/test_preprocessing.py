@@ -13,17 +13,13 @@ from tensorflow_transform.tf_metadata import metadata_io
 
 from tests.support.trainer_data import Transformed, make_image, run_transform
 from trainer_module.errors import DataError, TrainingError
-from trainer_module.families.supervised.trees.forest import columns_of
-from trainer_module.families.supervised.trees.importance import raw_names
-from trainer_module.features import categorical, numeric, vocabularies, vocabulary_orders
+from trainer_module.features import categorical, vocabularies, vocabulary_orders
 from trainer_module.features.raw_columns import dense_strings
 from trainer_module.features.vocabularies import SumCounts
 from trainer_module.features.vocabulary_orders import ByFrequency, ClassOrder, Counts, Order
 from trainer_module.preprocessing import preprocessing_fn
 from trainer_module.problem import Problem
 from trainer_module.settings import Task, TrainerSettings
-
-pytestmark = pytest.mark.slow
 
 FULL = {
     "fare": 50.0,
@@ -55,7 +51,7 @@ def test_nan_counts_as_missing(trips: Transformed) -> None:
     assert transformed["fare"] == 0
 
 
-def test_no_column_is_lost_to_what_is_made_of_another() -> None:
+def test_derived_columns_never_replace_columns_of_the_table() -> None:
     """In a table that has flags and lengths of its own, under the names that ours would have."""
     names = ("age", "wave", "age_missing", "wave_length", "wave_length_", "y")
     settings = TrainerSettings.model_validate(
@@ -90,7 +86,8 @@ def test_categories_are_indexed_by_frequency_and_missing_is_one_of_them(trips: T
     assert indices[5] == indices[6] == 3, "one out-of-vocabulary bucket, after the vocabulary"
 
 
-def test_indices_whose_range_is_lost_are_refused(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_indices_of_unknown_range_are_refused(tmp_path: Path) -> None:
     """As of an own preprocessing_fn that reshapes what a vocabulary made of a column."""
     spec = {
         "area": tf.io.FixedLenFeature([1], tf.int64),
@@ -100,7 +97,7 @@ def test_indices_whose_range_is_lost_are_refused(tmp_path: Path) -> None:
     metadata_io.write_metadata(
         metadata, str(tmp_path / tft.TFTransformOutput.TRANSFORMED_METADATA_DIR)
     )
-    message = r"'area' is int64, with an unknown number .* \(reshape its input, not its output"
+    message = r"'area' is int64"
     with pytest.raises(TrainingError, match=message):
         Problem.from_transform(tft.TFTransformOutput(str(tmp_path)), Task.REGRESSION, "price")
 
@@ -123,6 +120,7 @@ def test_integers_can_be_categories(trips: Transformed) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_images_are_decoded_resized_and_scaled(shades: Transformed) -> None:
     rows = [
         {"image": make_image(shade, size), "shade": "mid"} for shade, size in [(0, 8), (51, 20)]
@@ -149,6 +147,7 @@ def test_labels_missing_or_not_in_the_train_split_are_no_class(trips: Transforme
     assert label[:, 0].tolist() == [1, -1, -1, -1]
 
 
+@pytest.mark.slow
 def test_text_labels_are_sorted_bytewise(shades: Transformed) -> None:
     assert shades.problem.classes == ("dark", "light", "mid")
     rows = [{"image": make_image(1), "shade": s} for s in ("mid", "dark", "purple")]
@@ -167,27 +166,14 @@ def test_orders(order: Order, counts: Counts, expected: list[bytes]) -> None:
     assert order(counts) == expected
 
 
-def test_the_label_is_not_needed_to_transform(trips: Transformed) -> None:
-    layer = trips.tft_output.transform_features_layer()
-    spec = trips.tft_output.raw_feature_spec()
-    raw = {
-        name: tf.constant([[1.0]]) if isinstance(column, tf.io.FixedLenFeature)
-        else tf.sparse.from_dense(tf.zeros([1, 1], column.dtype))
-        for name, column in spec.items()
-        if name not in ("tipped", "trip id")
-    }  # fmt: skip
-    assert "tipped" not in layer(raw)
-    assert "fare" in layer(raw)
-
-
 @pytest.mark.parametrize(
     ("counts", "message"),
     [
-        ([(b"0", 1), (b"0.500000", 1)], "label 'y' holds 0.5.*must be a whole number or text"),
-        ([], "label 'y' has no value in the train split"),
+        ([(b"0", 1), (b"0.500000", 1)], "label 'y' holds 0.5"),
+        ([], "label 'y' has no value"),
     ],
 )
-def test_labels_that_are_no_classes(counts: Counts, message: str) -> None:
+def test_labels_that_are_no_classes_are_refused(counts: Counts, message: str) -> None:
     with pytest.raises(DataError, match=message):
         ClassOrder("y", numeric=True)(counts)
 
@@ -195,38 +181,19 @@ def test_labels_that_are_no_classes(counts: Counts, message: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"label": "tiped"}, "no column 'tiped', .* configured as label; did you mean 'tipped'"),
-        ({"features": {"fair": {"type": "numeric"}}}, "no column 'fair'.*did you mean 'fare'"),
+        ({"label": "tiped"}, "'tiped'.*'tipped'"),
         (
             {"features": {"company": {"type": "numeric"}}},
-            "'company' holds text or no value, and cannot be",
-        ),
-        ({"features": {"fare": {"type": "image", "height": 2, "width": 2}}}, "'fare' holds num"),
-        (
-            {"features": {"fare": {"type": "date", "unit": "s", "reference": "when"}}},
-            "no column 'w",
-        ),
-        (
-            {"features": {"company": {"type": "date", "unit": "s"}}},
-            "'company' holds text, but feat",
+            "'company' holds text",
         ),
         (
             {"features": {"fare": {"type": "sequence", "length": 2, "separator": ";"}}},
             "remove features",
         ),
-        (
-            {"features": {"company": {"type": "sequence", "length": 2}}},
-            "'company' holds text: set",
-        ),
         ({"features": {"x": {"type": "cross", "of": ["fare", "compny"]}}}, "mean 'company'"),
-        (
-            {"features": {"fare": {"type": "cross", "of": ["fare", "company"]}}},
-            "has a column 'fare', but a feature of type: cross",
-        ),
-        ({"label": "company", "task": "regression"}, "label 'company' holds text"),
     ],
 )
-def test_columns_that_do_not_fit_the_settings(changes: dict, message: str) -> None:
+def test_settings_that_do_not_fit_the_columns_are_refused(changes: dict, message: str) -> None:
     settings = TrainerSettings.model_validate({"label": "tipped", "task": "binary", **changes})
     with tf.Graph().as_default():
         inputs = {
@@ -253,43 +220,15 @@ def test_a_column_with_a_million_values_is_counted_within_bounds(
     ids = ByFrequency(3, column="id")(list(sums[0].items()))
     assert ids[0] == b"often"
     assert len(ids) == 3
-    assert "column 'id' has at least 100 different values; only the 3 mo" in caplog.text
-    assert "set features: {id: {type: ignore}}; otherwise set hash_buckets" in caplog.text
+    assert "'id' has at least 100" in caplog.text
+    assert "hash_buckets" in caplog.text
 
 
-def test_very_many_numbers_become_one_vector(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(numeric, "MAX_SEPARATE", 2)
-    rows = [
-        {"b": float(n), "a": n * n / 7, "c": None if n % 4 else 1.0 + n, "y": n % 2, "t": "x"}
-        for n in range(80)
-    ]
-    settings = TrainerSettings.model_validate(
-        {"label": "y", "task": "binary", "features": {"t": {"type": "ignore"}}}
-    )
-    data = run_transform(tmp_path, rows, rows[:8], settings)
-    transformed = data.transform(rows)
-    assert set(transformed) == {"all_numbers", "y"}
-    vector = transformed["all_numbers"]
-    assert vector.shape == (80, 4)
-    for place, name in enumerate("ab"):
-        column = np.array([row[name] for row in rows])
-        expected = (column - column.mean()) / column.std()
-        np.testing.assert_allclose(vector[:, place], expected, rtol=1e-3, atol=1e-3)
-    missing = np.array([row["c"] is None for row in rows])
-    np.testing.assert_array_equal(vector[missing, 2], 0)
-    np.testing.assert_array_equal(vector[:, 3], missing)
-    (feature,) = data.problem.features
-    assert (feature.kind, feature.shape) == ("numeric", (4,))
-    assert feature.places == ("a", "b", "c", "c_missing")
-    assert raw_names(columns_of(data.problem)) == ["a", "b", "c", "c"]
-
-
+@pytest.mark.slow
 def test_vocabularies_of_very_many_columns_share_a_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What comes out, and what is said of it, is as with a table for each."""
+    """The outputs and the problem are those of a table for each column."""
     rows = [
         {"a": f"{n % 3}:{n % 2}", "b": "1:0" if n % 5 else None, "c": n % 7, "y": n % 2}
         for n in range(60)

@@ -73,6 +73,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
+@pytest.mark.slow
 def test_each_replacement_is_called(tmp_path: Path, calls: Counter[str]) -> None:
     rows = [{"number": row / 7, "label": row % 2} for row in range(40)]
     settings = {"task": "binary", "label": "label", "features": {"number": {"type": "numeric"}}}

@@ -37,7 +37,7 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_what_a_killed_process_and_its_children_leave_goes_with_the_next_one(room: Path) -> None:
+def test_files_of_a_killed_process_are_deleted_by_the_next(room: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDS_ONE],
         cwd=ROOT,
@@ -74,15 +74,4 @@ def test_temporary_files_are_elsewhere_for_a_while(room: Path) -> None:
             1 / 0  # noqa: B018
         assert os.environ["TMPDIR"] == folder
     assert tempfile.gettempdir() == os.environ["TMPDIR"] == lasting_folder() == str(room)
-    assert not list(room.iterdir())
-
-
-def test_a_fork_deletes_nothing(room: Path) -> None:
-    folder = ScratchFolder()
-    if (pid := os.fork()) == 0:
-        folder.cleanup()
-        os._exit(0)
-    os.waitpid(pid, 0)
-    assert Path(folder.name).is_dir()
-    folder.cleanup()
     assert not list(room.iterdir())

@@ -1,11 +1,10 @@
-"""Which strategy is built, and what is said where it cannot be."""
+"""Strategies that are chosen and built, and those that are refused."""
 
 from __future__ import annotations
 
 import socket
 import subprocess
 import sys
-import time
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from trainer_module.strategies.tpu import on_device
 from trainer_module.tf_config import TFConfig
 
 HAS_GPU = bool(tf.config.list_physical_devices("GPU"))
-without_gpu = pytest.mark.skipif(HAS_GPU, reason="says what a machine without a GPU says")
+without_gpu = pytest.mark.skipif(HAS_GPU, reason="there is a GPU")
 
 
 @pytest.mark.parametrize(
@@ -40,29 +39,20 @@ def test_strategies(strategy: Any, replicas: int) -> None:
     assert strategy == "default" or build_strategy(settings) is built, "one object per process"
 
 
+@pytest.mark.slow
 def test_options_reach_tensorflow() -> None:
     """In a process of its own: two mirrored strategies collide."""
     code = """
 import os; os.environ["TF_USE_LEGACY_KERAS"] = "1"
-from tensorflow import config
 from trainer_module.settings import TrainSettings
-from trainer_module.strategies import build_strategy, devices as our_devices
-threads = config.threading.get_intra_op_parallelism_threads
-for cores, variable in ((3, ""), (2, "5"), (2, "")):
-    our_devices.count_cores = lambda: cores
-    os.environ.pop("TF_NUM_INTRAOP_THREADS", None)
-    if variable: os.environ["TF_NUM_INTRAOP_THREADS"] = variable
-    our_devices.use_single_threads()
-    print(threads())
+from trainer_module.strategies import build_strategy
 devices = ["cpu:0", "cpu:1", "cpu:2"]
 options = {"kind": "mirrored", "devices": devices, "reduction": "hierarchical_copy"}
 built = build_strategy(TrainSettings.model_validate({"strategy": options}).strategy)
 print(built.num_replicas_in_sync, type(built.extended._cross_device_ops).__name__)
-our_devices.use_single_threads()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.split() == ["0", "0", "1", "3", "HierarchicalCopyAllReduce"], done.stderr
-    assert not done.returncode, "the last call comes after TensorFlow's start"
+    assert done.stdout.split() == ["3", "HierarchicalCopyAllReduce"], done.stderr
 
 
 @without_gpu
@@ -71,42 +61,22 @@ our_devices.use_single_threads()
     [
         {"kind": "one_device", "device": "gpu:0"},
         {"kind": "mirrored", "devices": ["cpu:0", "gpu:0"]},
-        {"kind": "central_storage", "devices": ["gpu:0"]},
     ],
 )
-def test_a_gpu_where_there_is_none(strategy: Any) -> None:
-    message = "train.strategy names gpu:0, but TensorFlow finds no GPU on this machine"
-    with pytest.raises(ConfigError, match=message):
+def test_missing_gpu_is_named(strategy: Any) -> None:
+    with pytest.raises(ConfigError, match=r"train\.strategy names gpu:0"):
         strategy_settings(strategy).check()
 
 
-@without_gpu
-@pytest.mark.parametrize(
-    ("strategy", "message"),
-    [
-        ({"kind": "mirrored", "reduction": "nccl"}, "reduction: nccl needs GPUs, but the replicas"),
-        (
-            {"kind": "multi_worker_mirrored", "communication": "nccl"},
-            "communication: nccl needs a GPU on every worker, but this worker has",
-        ),
-    ],
-)
-def test_nccl_without_gpus(strategy: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        build_strategy(strategy_settings(strategy))
-
-
-def test_a_device_named_twice() -> None:
+def test_device_named_twice_is_refused() -> None:
     strategy = {"kind": "mirrored", "devices": ["cpu:0", "cpu:0"]}
-    with pytest.raises(ConfigError, match="names a device twice: cpu:0, cpu:0"):
+    with pytest.raises(ConfigError, match="cpu:0, cpu:0"):
         strategy_settings(strategy).check()
 
 
-def test_more_cpus_than_tensorflow_has_begun_with() -> None:
+def test_more_cpus_than_tensorflow_has_are_refused() -> None:
     tf.config.list_logical_devices()
-    with pytest.raises(
-        ConfigError, match=r"names cpu:7, but TensorFlow has already started with /cpu:0"
-    ):
+    with pytest.raises(ConfigError, match=r"names cpu:7"):
         build_strategy(strategy_settings({"kind": "one_device", "device": "cpu:7"}))
 
 
@@ -134,48 +104,24 @@ def test_auto_follows_the_config_and_the_machine(monkeypatch: pytest.MonkeyPatch
     assert choose(strategy="auto") == ("tpu", "there is a TPU")
 
 
-def test_what_the_config_names_is_taken() -> None:
+def test_configured_strategy_is_chosen() -> None:
     assert choose(strategy="mirrored") == ("mirrored", "")
 
 
 def test_auto_has_to_be_resolved() -> None:
-    with pytest.raises(ValueError, match="strategy auto must be resolved first"):
+    with pytest.raises(ValueError, match="auto"):
         build_strategy(strategy_settings(Strategy.AUTO))
 
 
-def test_no_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TPU_NAME", raising=False)
-    message = (
-        "strategy tpu: the config names no TPU and this machine has none; set train.strategy to"
-    )
-    with pytest.raises(ConfigError, match=message):
-        strategy_settings("tpu").check()
-
-
-def test_a_tpu_that_google_cloud_does_not_know() -> None:
-    began = time.monotonic()
-    with pytest.raises(
-        ConfigError, match=r"strategy tpu: TPU 'no-such-tpu' cannot be used \(.+\); set"
-    ):
-        build_strategy(strategy_settings({"kind": "tpu", "name": "no-such-tpu"}))
-    assert time.monotonic() - began < 60
-
-
-def test_a_tpu_address_that_does_not_answer() -> None:
+def test_unreachable_tpu_is_named() -> None:
     with socket.create_server(("localhost", 0)) as server:
         port = server.getsockname()[1]
-    with pytest.raises(ConfigError, match=rf"nothing answers at grpc://localhost:{port} \(Conn"):
+    with pytest.raises(ConfigError, match=rf"grpc://localhost:{port}"):
         strategy_settings({"kind": "tpu", "name": f"grpc://localhost:{port}"}).check()
 
 
-def test_a_tpu_address_without_a_port() -> None:
-    with pytest.raises(
-        ConfigError, match="found 'grpc://host' as the TPU's address; expected grpc://"
-    ):
-        strategy_settings({"kind": "tpu", "name": "grpc://host"}).check()
-
-
-def test_sharded_weights_begin_like_those_of_one_device() -> None:
+@pytest.mark.slow
+def test_sharded_weights_have_the_initial_values_of_one_device() -> None:
     """In a process of its own, which becomes the coordinator of two servers."""
     code = """
 import os, socket; os.environ["TF_USE_LEGACY_KERAS"] = "1"
@@ -211,6 +157,5 @@ for found, values in zip(evaluator.fetch().get_weights(), expected, strict=True)
 def test_manual_placement() -> None:
     with on_device(1, "CPU"):
         assert tf.constant(1).device.endswith("CPU:1")
-    message = "there is no device TPU:0; the number of TPU devices is 0"
-    with pytest.raises(ConfigError, match=message), on_device():
+    with pytest.raises(ConfigError, match="TPU:0"), on_device():
         pass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +11,6 @@ import tf_keras
 
 from tests.support.trainer_data import Transformed
 from tests.support.warm_data import export, layer, load, prepare, using
-from trainer_module.data import loading
-from trainer_module.data.loading import measure_quartiles
 from trainer_module.families.supervised.losses import make_loss
 from trainer_module.families.supervised.models.members import (
     MembersLoss,
@@ -24,10 +21,7 @@ from trainer_module.families.supervised.models.members import (
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, Task, TrainerSettings
-from trainer_module.settings.model import load_builder
 from trainer_module.training.building import build_model
-
-pytestmark = pytest.mark.slow
 
 SMALL = {"members": 3, "hidden_units": [8, 8], "dropout": 0.0}
 CLASSES = {Task.BINARY: ("no", "yes"), Task.MULTICLASS: ("a", "b", "c"), Task.REGRESSION: ()}
@@ -45,9 +39,10 @@ def test_activation_and_its_gradient_are_those_of_tensorflow() -> None:
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("class_weights", [(), (0.5, 7.0, 2.0)])
-@pytest.mark.parametrize("task", Task)
-def test_each_member_learns_as_if_it_were_alone(
+@pytest.mark.parametrize(
+    ("task", "class_weights"), [(Task.MULTICLASS, (0.5, 7.0, 2.0)), (Task.REGRESSION, ())]
+)
+def test_loss_is_the_mean_of_the_losses_of_members(
     task: Task, class_weights: tuple[float, ...]
 ) -> None:
     """The loss of training is the mean of the members' losses, by example: each has a weight."""
@@ -81,7 +76,7 @@ def test_each_member_learns_as_if_it_were_alone(
     assert float(again(labels, output, weights)) == pytest.approx(of_mean)
 
 
-def test_a_loss_that_is_not_the_usual_one_is_left_alone() -> None:
+def test_other_losses_are_not_replaced() -> None:
     number = (TransformedFeature("x", "numeric", (1,)),)
     problem = Problem(Task.REGRESSION, "y", (), number, loss="mae")
     settings = TrainerSettings(label="y", task="regression", model=ModelSettings(**SMALL))
@@ -102,38 +97,8 @@ def test_numbers_are_scaled_by_the_middle_half_and_clipped_smoothly() -> None:
     assert again.get_config() == vectors.get_config()
 
 
-def test_quartiles_are_those_of_the_train_split(houses: Transformed, tmp_path: Path) -> None:
-    train = prepare(houses, tmp_path, None).train
-    in_memory = measure_quartiles(train.reader, train.content)
-    found = np.quantile(train.content.tensors["size"], [0, 0.25, 0.5, 0.75, 1])
-    np.testing.assert_allclose(in_memory["size"].ravel(), found, rtol=1e-6)
-    from_files = measure_quartiles(train.reader, replace(train.content, tensors=None))
-    np.testing.assert_array_equal(from_files["size"], in_memory["size"])
-
-
-@pytest.mark.parametrize("is_in_memory", [True, False])
-def test_quartiles_of_many_rows_are_those_of_rows_from_all_over(
-    is_in_memory: bool, houses: Transformed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train = prepare(houses, tmp_path, None).train
-    size = np.sort(train.content.tensors["size"].numpy().ravel())
-    files = [str(tmp_path / "sorted.gz")]
-    with tf.io.TFRecordWriter(files[0], "GZIP") as writer:
-        for value in size:
-            example = tf.train.Example()
-            example.features.feature["size"].float_list.value.append(value)
-            example.features.feature["price"].float_list.value.append(1.0)
-            writer.write(example.SerializeToString())
-    monkeypatch.setattr(loading, "MAX_QUARTILE_EXAMPLES", len(size) // 4)
-    content = replace(train.content, tensors={"size": tf.constant(size[:, None])})
-    if not is_in_memory:
-        content = replace(content, tensors=None)
-    found = measure_quartiles(replace(train.reader, patterns=files), content)["size"].ravel()
-    expected = np.quantile(size, [0, 0.25, 0.5, 0.75, 1])
-    np.testing.assert_allclose(found, expected, atol=0.1 * np.ptp(size))
-
-
-def test_what_was_learnt_follows_its_column(
+@pytest.mark.slow
+def test_warm_start_follows_the_columns(
     orders: Transformed, later_orders: Transformed, tmp_path: Path
 ) -> None:
     orders, later_orders = (using(data, "tabular", **SMALL) for data in (orders, later_orders))
@@ -154,29 +119,3 @@ def test_what_was_learnt_follows_its_column(
     np.testing.assert_array_equal(signs_now[:, kept], signs[:, kept])
     was, now = layer(old, "output"), layer(new, "output")
     np.testing.assert_array_equal(now[0][..., [0, 1, 3]], was[0])
-
-
-def test_words_that_tell_nothing_do_not_drown_a_number_that_does() -> None:
-    """Texts of rare words are easily learnt by heart, which leaves a model that is sure and wrong.
-
-    The label follows from the number in 80 of 100 rows: 0.50 is the least loss, 0.69 a constant's.
-    """
-    tf_keras.utils.set_random_seed(1)
-    rows, terms = 2000, 20
-    draw = np.random.default_rng(1)
-    number = draw.normal(size=(rows, 1)).astype("float32")
-    label = ((number[:, 0] > 0) ^ (draw.random(rows) < 0.2)).astype("float32")
-    words = draw.integers(1, 3000, (rows, terms)).astype("float32")
-    text = np.stack([words, np.full_like(words, terms**-0.5)], axis=2)
-    features = (
-        TransformedFeature("text", "text", (terms, 2), 3000),
-        TransformedFeature("number", "numeric", (1,)),
-    )
-    problem = Problem(Task.BINARY, "y", ("no", "yes"), features)
-    model = load_builder("tabular")(problem, ModelSettings(dropout=0.1, hidden_units=[128, 128]))
-    model.compile(tf_keras.optimizers.AdamW(0.003), "binary_crossentropy")
-    known, held_out = slice(0, 1000), slice(1000, rows)
-    inputs = {"text": text, "number": number}
-    model.fit({k: v[known] for k, v in inputs.items()}, label[known], 64, epochs=3, verbose=0)
-    loss = model.evaluate({k: v[held_out] for k, v in inputs.items()}, label[held_out], verbose=0)
-    assert loss < 0.6

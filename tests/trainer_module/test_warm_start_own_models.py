@@ -18,8 +18,6 @@ from tests.support.warm_data import (
 from trainer_module.base_model import stable_names
 from trainer_module.trainer import run_fn
 
-pytestmark = pytest.mark.slow
-
 CUSTOM = """
 import tf_keras
 
@@ -72,10 +70,11 @@ CONSTANT = 0.5
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("builder", "strategy"), [("build_graph", "default"), ("build_subclass", "mirrored")]
 )
-def test_models_of_ones_own(
+def test_own_models_continue_from_their_weights(
     orders: Transformed,
     later_orders: Transformed,
     tmp_path: Path,
@@ -117,43 +116,7 @@ def test_models_of_ones_own(
         assert any("value may depend on values or classes" in note for note in job.notes)
 
 
-UNNAMED = """
-import tensorflow as tf
-import tf_keras
-
-class Unnamed(tf_keras.layers.Layer):
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = tf.Variable([1.0]), tf.Variable([2.0])
-
-    def call(self, x):
-        return x * self.first * self.second
-
-def build_model(problem, settings):
-    inputs = problem.make_inputs()
-    amount = Unnamed()(inputs["amount"])
-    twice = tf_keras.layers.Concatenate()([amount, amount, inputs["zip"]])
-    return tf_keras.Model(inputs, problem.make_output_layer()(twice))
-"""
-
-
-def test_weights_that_share_a_name_start_fresh(
-    orders: Transformed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "warm_unnamed.py").write_text(UNNAMED)
-    monkeypatch.syspath_prepend(tmp_path)
-    data = using(orders, "warm_unnamed.build_model")
-    base = export(data, tmp_path / "base", epochs=1)
-    job = prepare(data, tmp_path / "warm", base)
-    assert job.notes == [
-        f"warm start: from {base}, 99% of the weights",
-        "warm start: several weights have the name Variable and are initialised anew",
-    ]
-    np.testing.assert_array_equal(layer(job.model, "output")[0], layer(load(base), "output")[0])
-    assert [float(w[0]) for w in job.model.weights[:2]] == [1.0, 2.0]
-
-
-def test_made_up_names_count_from_0() -> None:
+def test_generated_names_count_from_0() -> None:
     names = ["dense_7/kernel", "dense_10/kernel", "b/dense_3/w", "block_2/w", "dense_9x/w"]
     assert list(stable_names(names, {"dense"}).values()) == [
         "dense#0/kernel",

@@ -32,30 +32,10 @@ class Raising(Money):
         raise KeyError("rates.csv")
 
 
-class Shrinking(Money):
-    @classmethod
-    def transform(cls, columns, features):
-        outputs = super().transform(columns, features)
-        return {name: tf.boolean_mask(v, v[:, 0] > 0) for name, v in outputs.items()}
-
-
 class Worded(Money):
     @classmethod
     def transform(cls, columns, features):
         return {name: dense_strings(column) for name, column in columns.items()}
-
-
-class Listed(Money):
-    @classmethod
-    def transform(cls, columns, features):
-        return list(columns.values())
-
-
-class Flat(Money):
-    @classmethod
-    def transform(cls, columns, features):
-        outputs = super().transform(columns, features)
-        return {name: v[:, 0] for name, v in outputs.items()}
 
 
 class Elsewhere(Money):
@@ -63,12 +43,6 @@ class Elsewhere(Money):
     def transform(cls, columns, features):
         outputs = super().transform(columns, features)
         return {**outputs, "y": outputs["price"]}
-
-
-class Nameless(Money):
-    @classmethod
-    def transform(cls, columns, features):
-        return {"rate": next(iter(super().transform(columns, features).values()))}
 
 
 NotAType = dict

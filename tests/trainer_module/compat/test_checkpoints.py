@@ -12,7 +12,8 @@ import tf_keras
 from trainer_module.compat.keras import read_values
 
 
-def test_values_are_those_of_the_loaded_model(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_values_equal_those_of_the_loaded_model(tmp_path: Path) -> None:
     """Without the optimizer's, and by the names that the variables had."""
     layers = [
         tf_keras.layers.Dense(3, name="first", input_shape=(2,)),
@@ -30,7 +31,7 @@ def test_values_are_those_of_the_loaded_model(tmp_path: Path) -> None:
         np.testing.assert_array_equal(value, expected[name])
 
 
-def test_a_checkpoint_without_its_graph_is_refused(tmp_path: Path) -> None:
+def test_checkpoint_without_object_graph_is_refused(tmp_path: Path) -> None:
     (tmp_path / "variables").mkdir()
     tf.raw_ops.SaveV2(
         prefix=str(tmp_path / "variables" / "variables"),

@@ -1,4 +1,4 @@
-"""What is read and changed of Keras's layers, models and metrics, beside what Keras says itself."""
+"""Insides of Keras's layers, models and metrics, against the public way where there is one."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ def nested() -> tf_keras.Model:
     return tf_keras.Model(inputs, LAYERS.Dense(1)(hidden))
 
 
-@pytest.mark.parametrize("graph", [False, True])
-@pytest.mark.parametrize("name", ["sigmoid", "softmax"])
+@pytest.mark.parametrize(("name", "graph"), [("sigmoid", True), ("softmax", False)])
 def test_logits_are_those_of_the_probabilities(name: str, graph: bool) -> None:
     logits = tf.constant([[-40.0, 0.5, 40.0]])
 
@@ -51,7 +50,7 @@ def test_logits_are_those_of_the_probabilities(name: str, graph: bool) -> None:
     assert keras.logits_of(tf.sigmoid(logits)) is None
 
 
-def test_layers_and_their_weights_are_found_wherever_they_sit() -> None:
+def test_nested_layers_and_their_weights_are_found_once() -> None:
     model = nested()
     found = keras.layers_within(model)
     assert len(found) == len({id(layer) for layer in found})
@@ -63,13 +62,13 @@ def test_layers_and_their_weights_are_found_wherever_they_sit() -> None:
     assert not keras.own_weights(model.layers[-2]), "Bidirectional has those of its layers"
 
 
-def test_graphs_of_layers_are_told_from_code() -> None:
+def test_only_graphs_of_layers_are_graph_networks() -> None:
     assert keras.is_graph_network(nested())
     assert keras.is_graph_network(tf_keras.Sequential([LAYERS.Dense(1, input_shape=(2,))]))
     assert not keras.is_graph_network(Own())
 
 
-def test_a_layer_is_synchronised_as_by_its_constructor() -> None:
+def test_synchronized_layer_equals_one_of_the_constructor() -> None:
     """Statistics of two replicas are those of one: `models/synchronised_statistics.py`."""
     made, changed = LAYERS.BatchNormalization(synchronized=True), LAYERS.BatchNormalization()
     keras.synchronize(changed)
@@ -79,7 +78,7 @@ def test_a_layer_is_synchronised_as_by_its_constructor() -> None:
     assert (changed.synchronized, changed.fused) == (made.synchronized, made.fused)
 
 
-def test_a_metric_compares_what_it_is_changed_to() -> None:
+def test_changed_metric_compares_changed_labels_and_outputs() -> None:
     """In `evaluate` as when it is called, and with a model that others can load."""
     labels, numbers = np.float32([[1], [2], [4]]), np.float32([[2], [3], [4]])
     weights = np.float32([1, 2, 3])

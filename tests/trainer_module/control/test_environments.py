@@ -1,11 +1,10 @@
-"""Environments side by side, and what is said of those that fail."""
+"""Environments side by side, and the errors of those that fail."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import Env, spaces
@@ -47,14 +46,8 @@ class Corridor(Env):
         self.place += action
         if self.place == 2 and self.trouble == "raises":
             raise KeyError("no such place")
-        if self.trouble == "four":
-            return np.array([self.place], np.float32), 1.0, False, {}
-        reward = {"nan": float("nan"), "none": None, "list": [1.0, 2.0], "huge": 1e39}.get(
-            self.trouble, 1.0
-        )
+        reward = float("nan") if self.trouble == "nan" else 1.0
         observation = np.array([self.place + self.drawn], np.float32)
-        if self.trouble == "named":
-            return {"place": self.place}, reward, False, False, {}
         return observation, reward, self.place == self.end, False, {}
 
     def close(self) -> None:
@@ -71,7 +64,7 @@ def test_seeds_of_different_purposes_are_different() -> None:
     assert all(0 <= seed < 2**31 for seed in seeds)
 
 
-def test_episodes_go_on_in_another_process_where_they_were() -> None:
+def test_episodes_resume_from_their_state() -> None:
     random = np.random.default_rng(0)
     first = Environments(CARTPOLE, 3, 5, SeedsOf.TRAINING)
     for _ in range(60):
@@ -87,7 +80,7 @@ def test_episodes_go_on_in_another_process_where_they_were() -> None:
     assert len(first.ended) > 3
 
 
-def test_an_episode_that_does_not_follow_from_its_seed_begins_anew() -> None:
+def test_episode_that_its_seed_does_not_reproduce_begins_anew() -> None:
     first = Environments(corridor(noise=True), 2, 5, SeedsOf.TRAINING)
     first.step(np.array([1, 1]))
     second = Environments(corridor(noise=True), 2, 5, SeedsOf.TRAINING)
@@ -101,7 +94,7 @@ def test_an_episode_that_does_not_follow_from_its_seed_begins_anew() -> None:
         assert other.observations[:, 0] == pytest.approx(drawn)
 
 
-def test_episodes_are_played_side_by_side_each_by_its_own_seed() -> None:
+def test_episodes_played_together_equal_those_played_alone() -> None:
     def wait_at_the_pole(observations: np.ndarray) -> np.ndarray:
         return (observations[:, 2] > 0).astype(int)
 
@@ -119,49 +112,28 @@ def test_an_episode_without_end_is_cut_off() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         (
             corridor(trouble="raises"),
-            r"Corridor' at step 2 of the episode with seed \d+ failed with KeyError: 'no such"
-            r" place'\.$",
+            r"Corridor' at step 2 .* seed \d+ .* KeyError: 'no such place'",
         ),
-        (corridor(trouble="four"), r"step returned 4 values; gymnasium\.Env requires 5 values\.$"),
         (
             corridor(trouble="nan"),
-            r"at step 1 .* returned the reward nan; expected: a finite number\.$",
-        ),
-        (
-            corridor(trouble="none"),
-            r"at step 1 .* returned the reward None; expected: a finite number\.$",
-        ),
-        (
-            corridor(trouble="list"),
-            r"returned the reward \[1\.0, 2\.0\]; expected: a finite number\.$",
-        ),
-        (corridor(trouble="huge"), r"returned the reward 1e\+39; expected: a finite number\.$"),
-        (corridor(trouble="named"), r"returned dict as an observation; expected: 1 numbers\.$"),
-        (corridor(no="argument"), r"cannot be created \(TypeError: .*'no'"),
-        (
-            EnvironmentSettings("gymnasium:Pendulum-v1", {}, 10),
-            r"Pendulum-v1' has the actions Box\(.*dqn needs gymnasium",
+            r"at step 1 .* reward nan",
         ),
         (
             EnvironmentSettings("gymnasium:CartPol-v1", {}, 10),
-            r"cannot be created \(NameNotFound: .*Did you mean: `CartPole`",
+            r"NameNotFound: .*`CartPole`",
         ),
         (
             EnvironmentSettings("nowhere.Room", {}, 10),
             r"environment 'nowhere\.Room': cannot import",
         ),
-        (
-            EnvironmentSettings("collections.Counter", {}, 10),
-            r"returned Counter, which lacks observation_space or action_space",
-        ),
     ],
 )
-def test_an_environment_that_fails_is_named(settings: EnvironmentSettings, said: str) -> None:
-    with pytest.raises(TrainingError, match=said):
+def test_failing_environment_is_named(settings: EnvironmentSettings, message: str) -> None:
+    with pytest.raises(TrainingError, match=message):
         play(lambda seen: np.ones(len(seen), int), settings, [1])
 
 
@@ -175,26 +147,3 @@ def test_observations_of_another_form_become_vectors() -> None:
     lake = EnvironmentSettings("gymnasium:FrozenLake-v1", {}, 10).open()
     assert (lake.width, lake.actions, lake.solved_at) == (16, 4, 0.7)
     assert lake.reset(1).tolist() == [1.0] + [0.0] * 15
-
-
-def lake_of_larger_rewards() -> Env:
-    lake = gymnasium.make("FrozenLake-v1")
-    return gymnasium.wrappers.TransformReward(lake, lambda reward: 100 * reward)
-
-
-class Counter:
-    """No gymnasium.Env."""
-
-    observation_space, action_space = spaces.Discrete(5), spaces.Discrete(2)
-
-
-def test_who_is_no_env_gives_vectors() -> None:
-    with pytest.raises(
-        TrainingError, match=r"Discrete\(5\), which can be flattened only for a gymnasium\.Env"
-    ):
-        EnvironmentSettings(f"{__name__}.Counter", {}, 10).open()
-
-
-def test_code_that_wraps_an_environment_may_have_other_rewards() -> None:
-    path = f"{__name__}.{lake_of_larger_rewards.__name__}"
-    assert EnvironmentSettings(path, {}, 10).open().solved_at is None

@@ -59,7 +59,7 @@ def test_rewards_of_n_steps_are_discounted_and_added_up() -> None:
     }
 
 
-def test_nothing_is_added_beyond_an_end_and_a_value_follows_a_cut_alone() -> None:
+def test_returns_end_at_terminations_and_bootstrap_at_truncations() -> None:
     # Step 2 is the last of its episode.
     assert drawn(filled(steps(5, terminated=2))) == {
         0: (1.0, 3.0, 0.0),
@@ -74,13 +74,13 @@ def test_nothing_is_added_beyond_an_end_and_a_value_follows_a_cut_alone() -> Non
 
 
 @pytest.mark.parametrize("options", [{}, {"alpha": 0.6}])
-def test_the_oldest_are_forgotten_and_windows_go_round_the_ring(options: dict[str, float]) -> None:
+def test_oldest_transitions_are_overwritten(options: dict[str, float]) -> None:
     found = drawn(filled(steps(13), rows=5, **options))
     assert found.keys() == {8, 9, 10}
     assert found[10] == (10 + 11 / 2 + 12 / 4, 13.0, 0.125)
 
 
-def test_transitions_come_up_by_their_errors_and_weights_make_up_for_it() -> None:
+def test_transitions_are_drawn_by_their_errors_and_weighted_against_it() -> None:
     replay = filled(steps(4), n_step=1, alpha=1.0)
     replay.update(np.array([0, 1, 2, 3]), np.array([1.0, -2.0, 3.0, 4.0]))
     batch = replay.draw(20_000, np.random.default_rng(0), beta=1.0)
@@ -93,7 +93,7 @@ def test_transitions_come_up_by_their_errors_and_weights_make_up_for_it() -> Non
     assert sorted(set(half.weights.tolist())) == pytest.approx([1 / 2, 3**-0.5, 2**-0.5, 1])
 
 
-def test_what_is_new_comes_up_as_often_as_the_worst() -> None:
+def test_new_transitions_have_the_largest_priority() -> None:
     first, second = steps(2)
     replay = filled([first], n_step=1, alpha=1.0)
     replay.update(np.array([0]), np.array([9.0]))
@@ -102,7 +102,7 @@ def test_what_is_new_comes_up_as_often_as_the_worst() -> None:
     np.testing.assert_allclose(np.bincount(batch.indices) / 1_000, [0.5, 0.5], atol=0.01)
 
 
-def test_a_tree_of_sums_finds_places_by_their_sums() -> None:
+def test_sum_tree_finds_places_by_their_sums() -> None:
     tree = SumTree(6)
     tree[np.arange(6)] = np.array([1.0, 0.0, 2.0, 0.0, 3.0, 0.0])
     tree[np.array([4, 4])] = np.array([5.0, 4.0])  # The last one counts.
@@ -112,7 +112,7 @@ def test_a_tree_of_sums_finds_places_by_their_sums() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"alpha": 0.6}])
-def test_a_replay_goes_on_from_its_state(options: dict[str, float]) -> None:
+def test_replay_resumes_from_its_state(options: dict[str, float]) -> None:
     replay = filled(steps(8, streams=2), rows=5, **options)
     replay.update(np.array([8, 9]), np.array([4.0, 2.0]))
     other = Replay(5, 2, 1, n_step=3, discount=DISCOUNT, **options)
@@ -135,20 +135,3 @@ def test_logged_transitions_fill_a_replay_at_once() -> None:
     found = drawn(replay)
     assert {place: found[place] for place in complete} == complete
     assert len(replay) == len(found) == 5
-
-
-def test_the_last_logged_transitions_add_up_the_steps_that_are_left() -> None:
-    whole = Steps(
-        *(
-            np.concatenate(column)
-            for column in zip(*(vars(one).values() for one in steps(4)), strict=True)
-        )
-    )
-    replay = Replay(6, 1, 1, n_step=3, discount=DISCOUNT)
-    replay.fill(whole)
-    batch = replay.draw(200, np.random.default_rng(0))
-    last = batch.indices == 3
-    assert last.any()
-    np.testing.assert_allclose(batch.rewards[last], whole.rewards[3])
-    np.testing.assert_allclose(batch.next_observations[last, 0], whole.next_observations[3, 0])
-    np.testing.assert_allclose(batch.discounts[last], DISCOUNT)

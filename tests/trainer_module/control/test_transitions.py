@@ -1,4 +1,4 @@
-"""Files of transitions, and what is said of those that cannot be used."""
+"""Files of transitions, and the errors of unusable ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def written(folder: Path, name: str = "span-2.parquet", **changed: object) -> st
     return str(folder / name)
 
 
-def test_episodes_that_are_collected_are_read_again(tmp_path: Path) -> None:
+def test_collected_episodes_are_read_back(tmp_path: Path) -> None:
     calls = []
 
     def push_right(observations: np.ndarray) -> np.ndarray:
@@ -52,7 +52,7 @@ def test_episodes_that_are_collected_are_read_again(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.observations, steps.observations)
 
 
-def test_rows_that_do_not_go_on_from_each_other_are_cut_off(tmp_path: Path) -> None:
+def test_rows_that_do_not_follow_each_other_are_truncated(tmp_path: Path) -> None:
     files = [written(tmp_path, "span-1.parquet"), written(tmp_path, terminated=[False] * 3)]
     found = read_transitions(files, 2, 2)
     assert found.terminated.tolist() == [False, False, True, False, False, False]
@@ -66,46 +66,34 @@ def test_whole_numbers_of_any_size_are_observations(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         (
             {"reward": None, "truncated": None},
-            "lacks the columns reward and truncated; a file of transitions has the columns",
+            "lacks the columns reward and truncated",
         ),
         (
             {"next_observation": [[1.0, 2.0], [2.0, 3.0, 4.0], [6.0, 6.0]]},
-            ", row 2: column 'next_observation' has 3 numbers; an observation of the environment"
-            " has 2.",
+            ", row 2: column 'next_observation' has 3 numbers",
         ),
-        (
-            {"action": [0, 1, 2]},
-            ", row 3: column 'action' is 2; the environment has the actions 0 to 1.",
-        ),
-        ({"action": [0, 0.5, 1]}, ", row 2: column 'action' is 0.5; the environment"),
         (
             {"observation": [[0.0, 1.0], [1.0, float("nan")], [5.0, 5.0]]},
-            ", row 2: column 'observation' holds nan; expected: a finite number.",
+            ", row 2: column 'observation' holds nan",
         ),
-        ({"reward": [1.0, 1e300, 0.0]}, ", row 2: column 'reward' holds inf; expected: a finite"),
-        ({"reward": [1.0, None, 0.0]}, ", row 2: column 'reward' is empty; expected: a number."),
-        ({"reward": ["a", "b", "c"]}, ": column 'reward' has type string; expected: numbers."),
-        (
-            {"observation": [0.0, 1.0, 2.0]},
-            ": column 'observation' has type double; expected: lists of numbers.",
-        ),
+        ({"reward": [1.0, None, 0.0]}, ", row 2: column 'reward' is empty"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_named(
-    tmp_path: Path, changed: dict[str, object], said: str
+def test_unusable_file_is_named_with_row_and_column(
+    tmp_path: Path, changed: dict[str, object], message: str
 ) -> None:
     files = [written(tmp_path, "span-1.parquet"), written(tmp_path, **changed)]
     with pytest.raises(DataError) as raised:
         read_transitions(files, 2, 2)
     assert str(raised.value).startswith(files[1])
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
-def test_a_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
+def test_truncated_file_is_named(tmp_path: Path) -> None:
     file = Path(written(tmp_path))
     file.write_bytes(file.read_bytes()[:-20])
     with pytest.raises(DataError, match=r"span-2\.parquet is not a complete Parquet file"):

@@ -12,22 +12,22 @@ import tensorflow as tf
 from tests.support.trainer_data import strategy_settings, to_example, write_examples
 from trainer_module.data.dealing import first_examples
 from trainer_module.data.examples import Reader
-from trainer_module.data.input_pipeline import Split, steps_per_execution
+from trainer_module.data.input_pipeline import Split
 from trainer_module.errors import TrainingError
-from trainer_module.features.base import GROUP
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import Strategy, Task
 from trainer_module.strategies import build_strategy
-
-pytestmark = pytest.mark.slow
 
 PROBLEM = Problem(Task.BINARY, "y", ("0", "1"), (TransformedFeature("x", "numeric", (1,)),))
 SPEC = {
     "x": tf.io.FixedLenFeature([1], tf.float32),
     "y": tf.io.FixedLenFeature([1], tf.int64),
 }
-SOURCES = pytest.mark.parametrize("max_bytes", [1_000_000, 0], ids=["memory", "files"])
+BOTH_SOURCES = pytest.mark.parametrize("max_bytes", [1_000_000, 0], ids=["memory", "files"])
+SOURCES = pytest.mark.parametrize(
+    "max_bytes", [1_000_000, pytest.param(0, marks=pytest.mark.slow)], ids=["memory", "files"]
+)
 
 
 def load(
@@ -64,7 +64,7 @@ def test_examples_are_read_into_the_memory_of_the_machine(tmp_path: Path) -> Non
 
 
 @SOURCES
-def test_every_example_is_evaluated_once_with_its_label(tmp_path: Path, max_bytes: int) -> None:
+def test_each_example_is_evaluated_once_with_its_label(tmp_path: Path, max_bytes: int) -> None:
     split = load(tmp_path, [0, 1, 1, 0, 1, 0, 1, 1, 0, 0], max_bytes)
     assert split.source == ("memory" if max_bytes else "files")
     assert (split.examples, split.steps) == (10, 3)
@@ -74,8 +74,8 @@ def test_every_example_is_evaluated_once_with_its_label(tmp_path: Path, max_byte
     assert labels == dict(enumerate([0, 1, 1, 0, 1, 0, 1, 1, 0, 0]))
 
 
-@SOURCES
-@pytest.mark.parametrize(("examples", "workers"), [(10, 3), (7, 2), (9, 4), (4, 4)])
+@BOTH_SOURCES
+@pytest.mark.parametrize(("examples", "workers"), [(10, 3)])
 def test_workers_evaluate_every_example_once(
     tmp_path: Path, max_bytes: int, examples: int, workers: int
 ) -> None:
@@ -84,11 +84,6 @@ def test_workers_evaluate_every_example_once(
     assert {len(part) for part in parts} == {split.steps}
     assert all(batch for part in parts for batch in part), "kernels refuse empty batches"
     assert sorted(flat(flat(parts))) == list(range(examples))
-
-
-def test_fewer_examples_than_replicas_are_evaluated_twice(tmp_path: Path) -> None:
-    split = load(tmp_path, [0], replicas=2, workers=2)
-    assert [read(split, 9, worker=worker) for worker in (0, 1)] == [[[0]], [[0]]]
 
 
 @SOURCES
@@ -105,7 +100,7 @@ def test_batches_of_training_are_full_and_begin_the_next_round(
 
 
 @SOURCES
-def test_a_bounded_evaluation_sees_the_first_examples(tmp_path: Path, max_bytes: int) -> None:
+def test_bounded_evaluation_has_the_first_examples(tmp_path: Path, max_bytes: int) -> None:
     """Those with a label, of what is left of a split that was divided before."""
     split = load(tmp_path, [0, -1, 1, 0, 1, 0, 1, 1, 0, 0], max_bytes, replicas=2, workers=2)
     later = replace(
@@ -119,7 +114,7 @@ def test_a_bounded_evaluation_sees_the_first_examples(tmp_path: Path, max_bytes:
         assert sorted(flat(drawn)) == expected
 
 
-def test_an_epoch_has_as_many_steps_as_are_given(tmp_path: Path) -> None:
+def test_epoch_has_the_configured_steps(tmp_path: Path) -> None:
     split = load(tmp_path, [0, 1] * 5, shuffle_seed=1, steps_per_epoch=2)
     assert split.steps == 2
     drawn = flat(read(split, 5))
@@ -138,12 +133,12 @@ def test_a_new_order_every_round_and_the_same_for_a_seed(tmp_path: Path) -> None
 
 
 @SOURCES
-def test_training_goes_on_with_the_examples_of_its_step(tmp_path: Path, max_bytes: int) -> None:
+def test_resumed_training_has_the_examples_of_its_step(tmp_path: Path, max_bytes: int) -> None:
     split = load(tmp_path, [0, 1, -1] * 5, max_bytes, shuffle_seed=1)
     assert read(split, 9)[5:] == read(split, 4, start=5)
 
 
-def test_replicas_share_the_steps_of_one(tmp_path: Path) -> None:
+def test_replicas_and_workers_share_the_batches_of_one(tmp_path: Path) -> None:
     """However many there are, and on however many workers."""
     alone = read(load(tmp_path, [0, 1] * 7, batch=4, shuffle_seed=1), 5)
     shared = load(tmp_path, [0, 1] * 7, batch=1, replicas=4, workers=2, shuffle_seed=1)
@@ -152,6 +147,7 @@ def test_replicas_share_the_steps_of_one(tmp_path: Path) -> None:
     assert together == alone
 
 
+@pytest.mark.slow
 def test_workers_have_a_share_of_the_files_each(tmp_path: Path) -> None:
     options = {"batch": 2, "replicas": 2, "workers": 2, "shuffle_seed": 1}
     split = load(tmp_path, [0, 1, -1] * 5, 0, **options)
@@ -173,20 +169,12 @@ def test_unusable_labels_are_left_out(
     split = load(tmp_path, [0, -1, 1, 0, -1, 1, 0, 1], max_bytes)
     assert split.examples == 6
     assert sorted(flat(read(split, 9))) == [0, 2, 3, 5, 6, 7]
-    assert "train split: left out 2 examples without a usable label" in caplog.text
+    assert "left out 2 examples" in caplog.text
 
 
-def test_no_usable_label_at_all(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="the train split has no example with a usable label"):
+def test_split_without_usable_labels_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="the train split has no example"):
         load(tmp_path, [-1, -1])
-
-
-def test_the_message_names_the_split_of_grouped_rows(tmp_path: Path) -> None:
-    write_examples(tmp_path / "data.gz", [to_example({"x": 0.0, "y": -1, GROUP: 5})])
-    groups = {GROUP: tf.io.FixedLenFeature([1], tf.int64)}
-    reader = Reader([str(tmp_path / "data.gz")], SPEC, PROBLEM, split_keys=groups)
-    with pytest.raises(TrainingError, match="the eval split has no example with a usable label"):
-        reader.read("eval")
 
 
 @pytest.mark.parametrize("kind", [Strategy.ONE_DEVICE, Strategy.MIRRORED, Strategy.CENTRAL_STORAGE])
@@ -203,8 +191,9 @@ def test_strategies_distribute_every_example(
     assert sorted(seen) == list(range(10))
 
 
+@pytest.mark.slow
 @SOURCES
-def test_servers_read_by_themselves_in_orders_of_their_own(tmp_path: Path, max_bytes: int) -> None:
+def test_workers_of_servers_read_in_different_orders(tmp_path: Path, max_bytes: int) -> None:
     split = load(tmp_path, [0, 1, -1, 1] * 5, max_bytes, batch=5, shuffle_seed=1)
     read_once = tf.function(lambda: list(_take(split.read_by_servers(None), 3)))
     first, second = (np.ravel(read_once()).tolist() for _ in range(2))
@@ -217,13 +206,7 @@ def _take(dataset: tf.data.Dataset, count: int) -> list[tf.Tensor]:
     return [next(iterator)[0]["x"] for _ in range(count)]
 
 
-def test_steps_per_execution() -> None:
-    """Tracing the loop takes longer than a short training gains."""
-    assert steps_per_execution(499) == 1
-    assert steps_per_execution(500) == 16
-
-
-@pytest.mark.parametrize("files", [1, 3, 11])
+@pytest.mark.parametrize("files", [11])
 def test_records_and_their_batches_have_one_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: int
 ) -> None:

@@ -19,25 +19,16 @@ POINT, COMMA = "point", "comma"
     ("values", "style", "unit", "expected"),
     [
         (["$1,234.50", "-$714.32", "($3.00)", "$ 12"], POINT, "$", [1234.5, -714.32, -3, 12]),
-        (["3,847,156", "999", "1,200"], POINT, "", [3847156, 999, 1200]),
         (["Rs. 4511", "rs. 12,34,567"], POINT, "Rs.", [4511, 1234567]),
         (["1.234,50 €", "0,99 €", "-12 €"], COMMA, "€", [1234.5, 0.99, -12]),
         (["1\u202f234,5", "12,75"], COMMA, "", [1234.5, 12.75]),
-        (["1.234.567", "1.234"], COMMA, "", [1234567, 1234]),
         (["CHF 1'234.50", "CHF 12.05"], POINT, "CHF", [1234.5, 12.05]),
-        (["45%", "7.5 %", "+3%"], POINT, "%", [45, 7.5, 3]),
         (["12 kg", "3.5kg", "1,000 KG"], POINT, "kg", [12, 3.5, 1000]),
-        (["1248 CC", "998 CC"], POINT, "CC", [1248, 998]),
         (["5 m", "12m"], POINT, "m", [5, 12]),
         (["36 months", "60 months"], POINT, "months", [36, 60]),
-        (["4/5", "3.5/5"], POINT, "/5", [4, 3.5]),
         (["1.2k", "950", "3.4M"], POINT, "", [1200, 950, 3.4e6]),
-        (["$1.2k", "$950"], POINT, "$", [1200, 950]),
         (["1.5", "2e3", "\u22124", ".5", "100-"], POINT, "", [1.5, 2000, -4, 0.5, -100]),
         (["US$5", "US$1,000"], POINT, "US$", [5, 1000]),
-        (["13:30:36", "07:15:00"], "clock", "", [13.51, 7.25]),
-        (["6:30 PM", "12:15 a.m."], "clock", "", [18.5, 0.25]),
-        (["100:45", "-0:30"], "clock", "", [100.75, -0.5]),
     ],
 )
 def test_numbers_are_found_and_read(
@@ -51,86 +42,49 @@ def test_numbers_are_found_and_read(
     np.testing.assert_allclose(read.numpy()[0], expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        ["1.234", "12.345"],
-        ["$5", "€7"],
-        ["5 kg", "300 g"],
-        ["5%", "0.05"],
-        ["A12", "B13"],
-        ["1st", "2nd", "3rd"],
-        ["+1-555-010-0123", "+1-555-010-4567"],
-        ["192.168.0.1", "10.0.0.1"],
-        ["1.2.3", "1.10.0"],
-        ["12-34", "56-78"],
-        ["<5", "10+"],
-        ["48.8566,2.3522", "51.5074,-0.1278"],
-        ["12/05", "13/06"],
-        ["01 23 45 67 89"],
-        ["5'11\"", "6'2\""],
-        ["2023-W05", "2023-Q1"],
-        ["red", "blue"],
-        ["12:30", "25:61"],
-        [],
-    ],
-)
-def test_what_leaves_a_doubt_is_no_number(values: list[str]) -> None:
-    assert find_number_format(values) is None
+def test_ambiguous_texts_are_no_numbers() -> None:
+    for values in [
+        *(["1.234", "12.345"], ["$5", "€7"], ["5 kg", "300 g"], ["5%", "0.05"], ["A12", "B13"]),
+        *(["192.168.0.1", "10.0.0.1"], ["<5", "10+"], ["12/05", "13/06"], ["12:30", "25:61"], []),
+    ]:
+        assert find_number_format(values) is None, values
 
 
-def test_what_is_not_written_so_is_missing() -> None:
+def test_texts_in_another_notation_are_missing() -> None:
     texts = tf.constant(["", "soon", "$", "€5", "1,23", "1;2", '"', "$5 kg", "$1e99", "9" * 40])
     np.testing.assert_array_equal(parse_numbers(texts, NumberFormat("point", "$")), [NAN] * 10)
     times = tf.constant(["", "7", "12:60", "1:00;"])
     np.testing.assert_array_equal(parse_numbers(times, NumberFormat("clock")), [NAN] * 4)
 
 
-def test_a_few_odd_values_do_no_harm() -> None:
+def test_a_few_texts_do_not_hide_a_number_format() -> None:
     assert find_number_format([*(f"${i}.50" for i in range(20)), "call us"]) == NumberFormat(
         "point", "$"
     )
 
 
 NUMBER_FORMATS = [NumberFormat("point"), NumberFormat("comma"), NumberFormat("clock")] + [
-    NumberFormat(style, unit)
-    for style in (POINT, COMMA)
-    for unit in ("$", "€", "kg", "mi.", "%", "zł")
+    NumberFormat(style, unit) for style in (POINT, COMMA) for unit in ("$", "mi.", "zł")
 ]
 _PIECES = [
     *"0123456789",
     *"  \t\u00a0\u202f.,':;()+-\u2212eEkmbKMBpa$€%x\"\\",
-    "000",
-    "12:30",
-    "1e9",
-]
-_PIECES += [
-    "kg",
-    "KG",
-    "mi.",
-    "Zł",
-    "ZŁ",
-    "a.m.",
-    "PM",
-    "1,234.5",
-    "1.234,5",
-    "none",
-    "\ufffd",
-    "é",
+    *("000", "12:30", "1e9", "kg", "KG", "mi.", "Zł", "ZŁ", "a.m.", "PM", "1,234.5", "1.234,5"),
+    *("none", "\ufffd", "é"),
 ]
 
 
 def test_python_reads_and_writes_numbers_as_the_graph_does() -> None:
     random = np.random.default_rng(5)
-    texts = ["".join(random.choice(_PIECES, random.integers(1, 7))) for _ in range(4000)]
+    texts = ["".join(random.choice(_PIECES, random.integers(1, 7))) for _ in range(400)]
     for number_format in NUMBER_FORMATS:
-        beside = [f"{number_format.unit} {text}" for text in texts[:1000]]
+        beside = [f"{number_format.unit} {text}" for text in texts[:100]]
         numbers = [-0.5, 0, 8500, 1e-60, 1e22, 1 / 3, -1234.0625, 2**53, 3e38, 9999.99]
         written = [number_format.write(float(number)) for number in numbers]
         values = [*texts, *beside, *written]
         here = np.array([number_format.read(text) for text in values], np.float32)
         np.testing.assert_array_equal(parse_numbers(tf.constant(values), number_format), here)
-        assert np.isfinite(here[: len(texts)]).sum() > (0 if number_format.style == "clock" else 50)
+        assert number_format.style == "clock" or np.isfinite(here[: -len(written)]).any()
         readable = [
             number for number in numbers if number_format.style != "clock" or 0 <= number < 9999
         ]
@@ -138,7 +92,7 @@ def test_python_reads_and_writes_numbers_as_the_graph_does() -> None:
         np.testing.assert_allclose(found, readable, rtol=1e-6, atol=1e-9)
 
 
-def test_a_text_of_many_spaces_takes_no_longer_than_others() -> None:
+def test_text_of_many_spaces_is_read_without_backtracking() -> None:
     # With backtracking this would take hours.
     assert math.isnan(NumberFormat(POINT, "$").read("(" + " " * 100_000 + "x"))
     assert NumberFormat(POINT, "$").read("(" + " " * 100_000 + "7)") == -7

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ import tensorflow as tf
 import tf_keras
 
 from tests.support.generation_runs import (
-    TINY,
     TINY_DCGAN,
     arguments,
     history_of,
@@ -25,12 +23,12 @@ from tests.support.generation_runs import (
 from trainer_module.errors import DataError, TrainingError
 from trainer_module.families import EXAMPLES_KEY, SampleRequest
 from trainer_module.families.generation import sampler
-from trainer_module.families.generation.measures import Features, flatten, learn_features
-from trainer_module.families.generation.measuring import Reference, compare, generate, measure
-from trainer_module.families.generation.pictures import Pictures, read_pictures
+from trainer_module.families.generation.measures import Features, flatten
+from trainer_module.families.generation.measuring import Reference, compare, measure
+from trainer_module.families.generation.pictures import Pictures
 from trainer_module.families.generation.sampler import write_samples
 from trainer_module.families.measured import Estimate
-from trainer_module.generation_trainer import BOARD_FOLDER, SAMPLES_FOLDER, open_inputs, run_fn
+from trainer_module.generation_trainer import BOARD_FOLDER, SAMPLES_FOLDER, run_fn
 from trainer_module.runtime import WorkerContext
 
 CONDITIONAL = {"conditional": True}
@@ -50,25 +48,15 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def check_two_replicas(data: Path, run: Path, alone: Path, **sections: Any) -> None:
-    """Trains on two replicas, and compares the losses with those of a run on one."""
+@pytest.mark.slow
+def test_two_replicas_learn_as_one_does(data: Path, trained: Path, tmp_path: Path) -> None:
     train = {"batch_size": 4, "strategy": "mirrored"}
-    run_fn(arguments(data, run, settings_of(train=train, **sections)))
-    one, other = history_of(alone), history_of(run)
+    run_fn(arguments(data, tmp_path, settings_of(train=train, task=CONDITIONAL, model=TINY_DCGAN)))
+    one, other = history_of(trained), history_of(tmp_path)
     assert one.keys() == {"generator_loss", "discriminator_loss"}
     for name, losses in one.items():
         assert losses == pytest.approx(other[name], rel=2e-3)
         assert losses[0] != pytest.approx(losses[1], rel=2e-3)  # It learns.
-
-
-def test_two_replicas_learn_what_one_does(data: Path, trained: Path, tmp_path: Path) -> None:
-    check_two_replicas(data, tmp_path, trained, task=CONDITIONAL, model=TINY_DCGAN)
-
-
-def test_two_replicas_learn_from_several_critic_steps(data: Path, tmp_path: Path) -> None:
-    sections = {"task": {"loss": "wasserstein", "critic_steps": 2}, "model": TINY}
-    run_fn(arguments(data, tmp_path / "one", settings_of(**sections)))
-    check_two_replicas(data, tmp_path / "two", tmp_path / "one", **sections)
 
 
 class EndInSecondEpoch(tf_keras.callbacks.Callback):
@@ -82,7 +70,8 @@ class EndInSecondEpoch(tf_keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
-def test_a_training_that_was_ended_goes_on_as_if_nothing_had_happened(
+@pytest.mark.slow
+def test_interrupted_training_resumes_to_the_same_pictures(
     data: Path, trained: Path, tmp_path: Path
 ) -> None:
     runtime = WorkerContext(backup_directory=str(tmp_path / "backup"), backup_steps=2)
@@ -104,18 +93,22 @@ def test_a_training_that_was_ended_goes_on_as_if_nothing_had_happened(
     assert pictures[0].numpy() == pytest.approx(pictures[1].numpy(), abs=1e-4)
 
 
-def test_a_loss_that_is_no_number_ends_the_training(data: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_loss_of_nan_ends_the_training_and_keeps_the_checkpoint_before(
+    data: Path, tmp_path: Path
+) -> None:
     task = {"loss": "wasserstein", "critic_steps": 1}
     settings = settings_of(task=task, train={"learning_rate": 1e30})
-    says = r"training diverged: (generator|discriminator)_loss is (nan|-?inf) at step 2, in epoch 1"
+    message = r"(generator|discriminator)_loss is (nan|-?inf) at step 2, in epoch 1"
     runtime = WorkerContext(backup_directory=str(tmp_path / "backup"), backup_steps=1)
-    with pytest.raises(TrainingError, match=says):
+    with pytest.raises(TrainingError, match=message):
         run_fn(arguments(data, tmp_path, settings, runtime))
     # Nothing goes on from the step by which all is lost.
     assert tf.train.latest_checkpoint(tmp_path / "backup") == str(tmp_path / "backup" / "ckpt-1")
 
 
-def test_each_epoch_leaves_a_grid(trained: Path) -> None:
+@pytest.mark.slow
+def test_each_epoch_writes_a_grid_of_pictures(trained: Path) -> None:
     files = sorted(path.name for path in (trained / SAMPLES_FOLDER).iterdir())
     assert files == ["epoch-0001.png", "epoch-0002.png"]
     grid = tf.io.decode_png((trained / SAMPLES_FOLDER / files[0]).read_bytes())
@@ -126,15 +119,16 @@ def test_each_epoch_leaves_a_grid(trained: Path) -> None:
         assert len([*(trained / folder).glob("*tfevents*")]) == 1
 
 
+@pytest.mark.slow
 def test_a_picture_follows_from_its_seed_and_number_alone(trained: Path) -> None:
     model = tf.saved_model.load(str(trained / "model"))
     several = model.signatures["serving_default"](
         n=tf.constant(5, tf.int64), seed=tf.constant(7, tf.int64), label=tf.constant("b")
     )
-    asked = {"seed": [9, 7, 7], "number": [0, 4, 0], "label": ["a", "b", "c"]}
+    columns = {"seed": [9, 7, 7], "number": [0, 4, 0], "label": ["a", "b", "c"]}
     rows = {
         name: tf.constant(values, None if name == "label" else tf.int64)
-        for name, values in asked.items()
+        for name, values in columns.items()
     }
     other, fourth, none = model.signatures["serving_raw"](**rows)["png_base64"].numpy().tolist()
     png = several["png"].numpy()[4]
@@ -148,29 +142,29 @@ def test_a_picture_follows_from_its_seed_and_number_alone(trained: Path) -> None
     assert tf.io.decode_png(png).numpy() == pytest.approx(255 * picture, abs=0.51)
 
 
+@pytest.mark.slow
 def test_samples_are_written(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sampler, "_REQUESTED_AT_ONCE", 2)
-    said = write_samples(trained / "model", SampleRequest(5, 1, "a"), tmp_path)
-    assert said == "5 pictures of seed 1, and grid.png"
+    summary = write_samples(trained / "model", SampleRequest(5, 1, "a"), tmp_path)
+    assert "grid.png" in summary
     names = [f"{number:04d}.png" for number in range(5)]
     assert sorted(path.name for path in tmp_path.iterdir()) == [*names, "grid.png"]
     served = tf.saved_model.load(str(trained / "model")).signatures["serving_default"]
     first = {"n": tf.constant(5, tf.int64), "seed": tf.constant(1, tf.int64)}
     pngs = served(**first, label=tf.constant("a"))["png"].numpy().tolist()
     assert [(tmp_path / name).read_bytes() for name in names] == pngs
-    with pytest.raises(
-        DataError, match="--class z: the model does not have this class; its classes are a, b"
-    ):
+    with pytest.raises(DataError, match=r"--class z.*a, b"):
         write_samples(trained / "model", SampleRequest(5, 1, "z"), tmp_path)
 
 
-def test_a_model_is_measured_and_its_collapse_is_said(data: Path, trained: Path) -> None:
+@pytest.mark.slow
+def test_measures_and_collapse_of_a_generator(data: Path, trained: Path) -> None:
     settings = settings_of(task={**CONDITIONAL, "collapse": 0.99}, model=TINY_DCGAN)
     files = {split: [str(data / f"{split}.gz")] for split in ("train", "eval")}
-    told = {**settings.to_custom_config(), EXAMPLES_KEY: files}
-    found = measure(trained / "model", told)
+    config = {**settings.to_custom_config(), EXAMPLES_KEY: files}
+    found = measure(trained / "model", config)
     assert found.metrics.keys() == settings.target.metrics().keys()
     distance = found.metrics["frechet_distance"]
     assert isinstance(distance, Estimate)
@@ -183,12 +177,12 @@ def test_a_model_is_measured_and_its_collapse_is_said(data: Path, trained: Path)
     assert "accuracy on the eval split is 1.000" in found.notes[0]
     assert "the generator has collapsed: its pictures have" in found.failures[0]
     # The same model against itself differs by nothing.
-    again = measure(trained / "model", told).metrics["frechet_distance"]
+    again = measure(trained / "model", config).metrics["frechet_distance"]
     assert isinstance(again, Estimate)
     assert distance.difference(again, 0.95) == (0, 0)
 
 
-def test_generators_that_cover_as_many_modes_differ_by_nothing() -> None:
+def test_generators_of_equal_mode_coverage_do_not_differ() -> None:
     def shades(dark: int, light: int) -> np.ndarray:
         return np.repeat([0, 255], [dark, light]).astype(np.uint8).reshape(-1, 1, 1, 1)
 
@@ -206,37 +200,12 @@ def test_generators_that_cover_as_many_modes_differ_by_nothing() -> None:
     assert low <= 0 <= high
 
 
-def test_a_class_that_is_asked_for_has_to_be_there(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_conditional_training_needs_classes(tmp_path: Path) -> None:
     write_pictures(tmp_path / "train.gz", 1)
     settings = settings_of(task=CONDITIONAL)
-    says = "needs a class for every picture in data.label .'label'., but all pictures have the same"
-    with pytest.raises(TrainingError, match=says):
+    with pytest.raises(TrainingError, match=r"data\.label"):
         run_fn(arguments(tmp_path, tmp_path / "run", settings))
-
-
-def test_noise_of_the_evaluation_is_none_of_training(data: Path, tmp_path: Path) -> None:
-    settings = settings_of(train={"batch_size": 40})
-    inputs = open_inputs(arguments(data, tmp_path, settings))
-    batches = inputs.deal.batches(tf.distribute.InputContext()).take(4).as_numpy_iterator()
-    learnt = np.concatenate([batch["noise"] for batch in batches])
-    asked: list[np.ndarray] = []
-
-    class Listening:
-        """Keeps the noise that it is asked for."""
-
-        structured_input_signature = ((), {"noise": tf.TensorSpec([None, 6])})
-
-        def __call__(self, noise: tf.Tensor, label: tf.Tensor) -> dict[str, tf.Tensor]:
-            asked.append(noise.numpy())
-            return {"pictures": tf.zeros([len(label), 12, 6, 3])}
-
-    described = {"classes": tf.constant([], tf.string)}
-    model = SimpleNamespace(signatures={"from_noise": Listening(), "describe": lambda: described})
-    generated, _ = generate(model, inputs.deal.pictures, settings.train.seed)
-    assert generated.shape[1:] == (8, 8, 1)  # As those that they are compared with.
-    noise = np.concatenate(asked)
-    assert noise.shape == (500, 6)
-    assert not {*map(tuple, noise)} & {*map(tuple, learnt)}
 
 
 def test_pictures_are_drawn_from_all_files() -> None:
@@ -246,37 +215,3 @@ def test_pictures_are_drawn_from_all_files() -> None:
     assert drawn.classes == ("a", "b", "c")
     assert len(drawn.labels) == len(drawn.values) == 60
     assert Pictures(values, labels).draw(300, seed=1).labels is labels
-
-
-def test_a_single_picture_has_features() -> None:
-    picture = np.full((1, 8, 8, 1), 100, np.uint8)
-    features = learn_features(Pictures(picture, np.array([b""], object)), seed=1)
-    assert features.extract(picture).tolist() == [[0.0] * 64]
-
-
-@pytest.mark.parametrize(
-    ("labels", "found", "classes"),
-    [
-        ([None, [3], [4]], [b"", b"3", b"4"], ()),
-        ([[4], [3], [4]], [b"4", b"3", b"4"], ("3", "4")),
-        ([[0.5], [2.0], None], [b"0.5", b"2", b""], ()),
-        ([None, None, None], [b"", b"", b""], ()),
-    ],
-)
-def test_labels_of_any_type_are_texts_and_classes_if_all_pictures_have_one(
-    tmp_path: Path, labels: list[Any], found: list[bytes], classes: tuple[str, ...]
-) -> None:
-    png = tf.io.encode_png(np.zeros((8, 8, 1), np.uint8)).numpy()
-    with tf.io.TFRecordWriter(str(tmp_path / "some.gz"), "GZIP") as writer:
-        for label in labels:
-            feature = {"image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[png]))}
-            if label and isinstance(label[0], int):
-                feature["label"] = tf.train.Feature(int64_list=tf.train.Int64List(value=label))
-            elif label:
-                feature["label"] = tf.train.Feature(float_list=tf.train.FloatList(value=label))
-            example = tf.train.Example(features=tf.train.Features(feature=feature))
-            writer.write(example.SerializeToString())
-    column = settings_of().features["image"]
-    pictures = read_pictures([str(tmp_path / "some.gz")], "image", column, "label")
-    assert pictures.labels.tolist() == found
-    assert pictures.classes == classes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,11 +16,11 @@ from safetensors.numpy import load_file, save_file
 
 from trainer_module.errors import DataError, TrainingError
 from trainer_module.families.supervised.models.bert import encode, load_weights
-from trainer_module.families.supervised.models.bert_files import BertShape, read_files, read_weights
+from trainer_module.families.supervised.models.bert_files import read_files, read_weights
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, TrainSettings
-from trainer_module.settings.model import SIZES, load_builder
+from trainer_module.settings.model import load_builder
 from trainer_module.training.optimizers import build_optimizer
 
 BERT = Path(__file__).parent / "data" / "bert"
@@ -38,7 +37,7 @@ def built_encoder(folder: Path, texts: int, length: int) -> tf_keras.Model:
     return model
 
 
-def test_hidden_states_are_those_of_the_reference() -> None:
+def test_hidden_states_equal_those_of_transformers() -> None:
     """Of pairs of texts, each of which is padded here, and both together there."""
     reference = np.load(BERT / "states.npz")
     ids, types = reference["input_ids"].astype(np.int64), reference["token_type_ids"]
@@ -54,9 +53,6 @@ def test_hidden_states_are_those_of_the_reference() -> None:
     for state, right in zip(states, reference["hidden"], strict=True):
         np.testing.assert_allclose(state.numpy()[is_token], right[expected], atol=1e-4)
     np.testing.assert_allclose(pooled, reference["pooled"], atol=1e-4)
-
-
-BFLOAT16 = tf.bfloat16.as_numpy_dtype
 
 
 def rewrite(folder: Path, change: Callable[[dict[str, np.ndarray]], Mapping[str, Any]]) -> None:
@@ -82,13 +78,13 @@ def folder(tmp_path: Path) -> Path:
     [
         (lambda t: {name.removeprefix("bert."): value for name, value in t.items()}, 0),
         (old_names, 0),
-        (lambda t: {name: value for name, value in t.items() if "pooler" not in name}, 0),
         (lambda t: {name: value.astype(np.float16) for name, value in t.items()}, 1e-2),
-        (lambda t: {name: value.astype(BFLOAT16) for name, value in t.items()}, 1e-2),
     ],
-    ids=["no prefix", "gamma and beta", "no pooler", "float16", "bfloat16"],
+    ids=["no prefix", "gamma and beta", "float16"],
 )
-def test_files_may_name_weights_otherwise(folder: Path, change: Any, tolerance: float) -> None:
+def test_other_names_and_types_of_weights_are_read(
+    folder: Path, change: Any, tolerance: float
+) -> None:
     right = read_weights(read_files(str(BERT)))
     rewrite(folder, change)
     found = read_weights(read_files(str(folder)))
@@ -96,14 +92,6 @@ def test_files_may_name_weights_otherwise(folder: Path, change: Any, tolerance: 
     for name, value in found.items():
         assert value.dtype == np.float32
         np.testing.assert_allclose(value, right[name], atol=tolerance)
-
-
-def test_sizes_are_those_of_the_papers() -> None:
-    millions = {"tiny": 4.4, "mini": 11.2, "small": 28.8, "base": 109.5}
-    for name, expected in millions.items():
-        shape = BertShape.from_sizes(SIZES[name], 30_522)
-        tensors = shape.tensors() | shape.pooler()
-        assert sum(map(math.prod, tensors.values())) / 1e6 == pytest.approx(expected, abs=0.05)
 
 
 def set_key(key: str, value: Any) -> Callable[[Path], object]:
@@ -122,60 +110,34 @@ def pickle_weights(folder: Path) -> None:
     (folder / WEIGHTS).rename(folder / "pytorch_model.bin")
 
 
-def without(part: str) -> Callable[[Path], object]:
-    return lambda folder: rewrite(folder, lambda t: {n: v for n, v in t.items() if part not in n})
-
-
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
-        (set_key("model_type", "roberta"), "model_type is 'roberta'; the model bert supports only"),
-        (set_key("hidden_act", "relu"), "hidden_act is 'relu'"),
+        (set_key("model_type", "roberta"), "model_type is 'roberta'"),
         (
             set_key("hidden_size", 64),
-            "embeddings.word_embeddings.weight has the shape 500x32, but config.json requires "
-            "500x64; use files of the same model",
+            "embeddings.word_embeddings.weight has the shape 500x32",
         ),
         (set_key("num_hidden_layers", 3), "encoder.layer.2.attention.self.query.weight is missing"),
-        (set_key("num_hidden_layers", 1), "but num_hidden_layers in config.json is 1"),
-        (set_key("num_attention_heads", 5), "a hidden_size of 32 is not divisible by 5 heads"),
-        (
-            set_key("num_attention_heads", "4"),
-            "num_attention_heads is '4'; num_attention_heads must",
-        ),
-        (set_key("layer_norm_eps", 0), "layer_norm_eps is 0"),
         (truncate, "the file is damaged or incomplete"),
-        (lambda f: (f / WEIGHTS).write_bytes(b""), "the file is damaged or incomplete"),
-        (lambda f: (f / "config.json").write_text("[]"), "expected a JSON object, found a list"),
-        (lambda f: (f / "config.json").unlink(), "config.json is missing"),
-        (lambda f: (f / WEIGHTS).unlink(), "model.safetensors is missing; the folder needs"),
         (
             lambda f: (f / "vocab.txt").open("a").write("more\n"),
-            "the file has 501 lines, but vocab_size in config.json is 500",
+            "501 lines, but vocab_size",
         ),
         (
             pickle_weights,
-            "pytorch_model.bin is a pickle; pickles are rejected, as reading a pickle can run any "
-            "code. Use model.safetensors of the same model",
+            "pytorch_model.bin is a pickle",
         ),
-        (
-            lambda f: rewrite(f, lambda t: {n: v.astype(np.int8) for n, v in t.items()}),
-            "embeddings.word_embeddings.weight has the type I8; quantised models",
-        ),
-        (
-            without("attention.output.LayerNorm"),
-            "encoder.layer.0.attention.output.LayerNorm.weight is m",
-        ),
-        (shutil.rmtree, "the folder does not exist; give a folder with config.json"),
+        (shutil.rmtree, "the folder does not exist"),
     ],
 )
-def test_files_that_do_not_fit_say_why(
-    folder: Path, change: Callable[[Path], object], says: str
+def test_unusable_files_are_refused_with_their_key(
+    folder: Path, change: Callable[[Path], object], message: str
 ) -> None:
     change(folder)
     with pytest.raises(DataError) as caught:
         read_files(str(folder))
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert str(folder) in str(caught.value)
 
 
@@ -188,21 +150,20 @@ def text(name: str, length: int = 8, size: int = 500) -> TransformedFeature:
 
 
 @pytest.mark.parametrize(
-    ("features", "says"),
+    ("features", "message"),
     [
-        ((TransformedFeature("fare", "numeric", (1,)),), "needs a text feature, but the data has"),
         (
             (text("a", 21), text("b", 21)),
-            "'a' and 'b' have up to 41 tokens together, but the model",
+            "'a' and 'b' have up to 41 tokens",
         ),
-        ((text("a", size=499),), "the weights have a vocabulary of 500 pieces, but"),
+        ((text("a", size=499),), "vocabulary of 500 pieces"),
     ],
 )
-def test_what_the_model_cannot_read_is_said(features: tuple, says: str) -> None:
+def test_features_that_bert_cannot_read_are_refused(features: tuple, message: str) -> None:
     settings = ModelSettings(kind="bert", weights=str(BERT))
     with pytest.raises(TrainingError) as caught:
         load_builder("bert")(problem_of(*features), settings)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_training_begins_with_the_weights_of_the_files() -> None:
@@ -215,6 +176,7 @@ def test_training_begins_with_the_weights_of_the_files() -> None:
     )
 
 
+@pytest.mark.slow
 def test_each_layer_below_the_output_learns_more_slowly() -> None:
     settings = TrainSettings.model_validate(
         {"optimizer": {"kind": "adamw", "layer_decay": 0.5, "weight_decay": 1.0}}

@@ -21,7 +21,7 @@ GIVEN: dict[str, Any] = {
 }
 
 
-def test_values_go_where_their_paths_lead_and_nothing_else_changes() -> None:
+def test_values_are_set_at_their_paths() -> None:
     before = repr(GIVEN)
     changed = with_values(GIVEN, {"train.optimizer.momentum": 0.9, "evaluate.folds": 3})
     assert changed["train"] == {
@@ -36,7 +36,7 @@ def test_values_go_where_their_paths_lead_and_nothing_else_changes() -> None:
     }
 
 
-def test_another_kind_is_as_it_is_by_default_but_for_what_it_reads() -> None:
+def test_another_kind_has_its_own_defaults() -> None:
     settings = TrainerSettings.model_validate(candidate(GIVEN, {"model.kind": "mlp"}))
     assert settings.model.members == 8, "a key of tabular alone is not given to mlp"
     assert (settings.model.dropout, settings.train.batch_size) == (0.2, 32)
@@ -46,15 +46,7 @@ def test_another_kind_is_as_it_is_by_default_but_for_what_it_reads() -> None:
     assert grown["model"] == {"kind": "trees", "max_depth": 4}
 
 
-def test_defaults_of_the_kind_fill_what_is_left_out() -> None:
-    given = {**GIVEN, "model": {}, "train": {}}
-    plan = SearchPlan(given=given, tune=TuneSettings(auto=True))
-    assert plan.untuned.model.hidden_units == [128, 128]
-    assert plan.settings({"model.kind": "mlp"}).model.hidden_units == [64]
-    assert plan.settings({"model.kind": "mlp"}).train.learning_rate == 0.001
-
-
-def test_what_decides_comes_first() -> None:
+def test_kinds_come_before_their_keys() -> None:
     space = dict.fromkeys(
         ["model.members", "train.optimizer.kind", "model.kind"], Range(choice=[1, 2])
     )
@@ -66,7 +58,7 @@ def test_what_decides_comes_first() -> None:
 
 
 @pytest.mark.parametrize("kind", SPACES)
-def test_every_value_of_a_space_by_itself_is_one_of_its_kind(kind: str) -> None:
+def test_values_of_a_space_are_valid_for_its_kind(kind: str) -> None:
     features = dict.fromkeys(["bert", "bag", "text_cnn"], "text")
     features |= dict.fromkeys(["cnn", "convnet"], "image")
     column = {"type": features.get(kind, "numeric")}
@@ -108,7 +100,7 @@ def test_members_of_an_ensemble_have_spaces_and_turns_of_their_own() -> None:
     assert SearchPlan(given=given, tune={"auto": True, "parallel": 3}).parallel == 3
 
 
-def test_kinds_that_the_features_or_the_task_rule_out_are_not_tried() -> None:
+def test_kinds_that_do_not_fit_the_features_or_the_task_are_not_tried() -> None:
     def tried(**changes: Any) -> set[str]:
         settings = TrainerSettings.model_validate({**GIVEN, **changes})
         return {kind for dimension in automatic_space(settings) for kind in dimension.kinds}

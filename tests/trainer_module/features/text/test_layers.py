@@ -23,7 +23,7 @@ BAG = TransformedFeature("re view", "text", (4, 2), 9)
 TOKENS = TransformedFeature("title", "text", (4,), 7)
 
 
-def test_terms_without_weight_and_tokens_behind_the_end_count_for_nothing() -> None:
+def test_padding_does_not_count() -> None:
     vectors = tf.constant([[[1.0], [10.0], [100.0]]])
     pairs = tf.constant([[[3.0, 0.5], [4.0, 2.0], [0.0, 0.0]]])
     assert WeightedSum()([vectors, pairs]).numpy() == WeightedSum.SCALE * 20.5
@@ -41,7 +41,7 @@ def test_indices_have_all_their_digits_in_half_precision() -> None:
         tf_keras.mixed_precision.set_global_policy("float32")
 
 
-@pytest.mark.parametrize("kind", ["bag", "text_cnn", "tabular", "wide_deep"])
+@pytest.mark.parametrize("kind", ["bag", "text_cnn", "tabular"])
 def test_each_row_of_the_vectors_stands_for_a_word(kind: str) -> None:
     problem = Problem("binary", "y", ("no", "yes"), (BAG, TOKENS))
     settings = ModelSettings(kind=kind, hidden_units=[3], filters=[2], members=2)

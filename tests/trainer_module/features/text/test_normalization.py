@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 import unicodedata
 
 import tensorflow as tf
@@ -56,8 +55,8 @@ def test_words_and_characters() -> None:
     def tokens(texts: list[str], take_apart: object) -> list[list[str]]:
         return [[t.decode() for t in row] for row in take_apart(tf.constant(texts), 9).to_list()]
 
-    said = ["don't 'quote' it!!", "5 \u20ac, a-b (c_d) 3.5", "\U0001f600\U0001f600", "... ", ""]
-    assert tokens(said, words) == [
+    texts = ["don't 'quote' it!!", "5 \u20ac, a-b (c_d) 3.5", "\U0001f600\U0001f600", "... ", ""]
+    assert tokens(texts, words) == [
         ["don't", "quote", "it", "!", "!"],
         ["5", "\u20ac", "a", "b", "c_d", "3", "5"],
         ["\U0001f600", "\U0001f600"],
@@ -69,24 +68,13 @@ def test_words_and_characters() -> None:
     assert tokens(["\u4e2d" * 100_000, ""], characters) == [["\u4e2d"] * 9, []]
 
 
-def test_neighbours_are_put_together_after_they_are_written_otherwise() -> None:
+def test_characters_are_composed_after_compatibility_forms() -> None:
     texts = ["\uff76\uff9e\u2026\uff76\uff9e", "\ufb01\u0301\u00a0x", "e\u2026\u0301", "\u00bd"]
     assert normal(texts) == [unicodedata.normalize("NFKC", text) for text in texts]
 
 
-def test_signs_that_stay_as_they_are_cost_next_to_nothing() -> None:
-    def seconds(text: str) -> float:
-        texts = tf.constant([text * 30_000] * 20)
-        normalize(texts[:1], lower=True)  # Traces.
-        begun = time.process_time()
-        normalize(texts, lower=True)
-        return time.process_time() - begun
-
-    assert seconds("\u201c\u00e9\u201d ") < 10 * seconds("'ee' ")
-
-
 def test_characters_within_words_are_cut_up_to_the_limit() -> None:
-    texts = tf.ragged.constant([[], ["ab", "öde"], ["abcd"] * 200_000], dtype=tf.string)
+    texts = tf.ragged.constant([[], ["ab", "öde"], ["abcd"] * 20_000], dtype=tf.string)
     empty, short, long = cut_words(texts, 4, 9).to_list()
     assert empty == []
     grams = [" ab", "ab ", " ab ", " öd", "öde", "de ", " öde", "öde "]

@@ -44,10 +44,9 @@ def test_numbers_are_no_text() -> None:
             {},
             "needs text as a sequence of tokens; set {type: text} for a column",
         ),
-        ("text_cnn", (4,), {"filters": [3, 3]}, "has 3 widths and 2 numbers of filters; give one"),
     ],
 )
-def test_models_say_what_they_need(
+def test_models_without_their_column_are_refused(
     kind: str, shape: tuple[int, ...] | None, sizes: dict[str, Any], message: str
 ) -> None:
     text = TransformedFeature("review", "text", shape or (), 9)
