@@ -161,7 +161,3 @@ def listen(payload: Payload, channel: Channel) -> None:
             time.sleep(0.02)
         os.kill(os.getpid(), signal.SIGKILL)
     server.accept()
-
-
-# A process that has yet to import its module gives no sign of life.
-time.sleep(float(os.environ.get("SLEEPS_FIRST", "0")))

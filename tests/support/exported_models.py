@@ -79,8 +79,8 @@ def make_sample(problem: Problem, rows: int = ROWS) -> dict[str, np.ndarray]:
 
 def ask(folder: Path, features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What TensorFlow gives for features by their names."""
-    asked = read_interface(folder).features
+    inputs = read_interface(folder).features
     loaded = tf.saved_model.load(str(folder))
-    tensors = {feature.request: tf.constant(features[feature.name]) for feature in asked}
+    tensors = {feature.request: tf.constant(features[feature.name]) for feature in inputs}
     found = loaded.signatures[FROM_TRANSFORMED_SIGNATURE](**tensors)
     return {name: value.numpy() for name, value in found.items()}

@@ -1,74 +1,36 @@
-"""Requests that nobody should send: wrong ones, and bytes that are mutated at random."""
+"""Malformed requests, and good ones of which bytes are mutated at random."""
 
 from __future__ import annotations
 
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 _HEADERS = [
-    *(b"Content-Length: " + text for text in (b"5", b"-1", b"1e3", b"0x5", b"5,5", b" 5 ", b"")),
-    *(b"Content-Length: " + b"9" * count for count in (18, 19, 20, 5000)),
-    *(b"Content-Length: " + b"0" * count + b"5" for count in (1, 20, 5000)),
+    *(b"Content-Length: " + text for text in (b"5", b"-1", b"0x5", b"5,5", b"", b"9" * 5000)),
     b"Transfer-Encoding: chunked", b"Transfer-Encoding: xchunked", b"Transfer-Encoding: identity",
-    b"Transfer-Encoding: gzip, chunked", b"Transfer-Encoding: chunked, gzip",
-    b"Transfer-Encoding: chunked, chunked", b"Transfer-Encoding:\tCHUNKED ", b"Transfer-Encoding:",
-    b"Transfer-Encoding: \x0bchunked", b"Transfer-Encoding: chunked;q=1", b"Transfer_Encoding: x",
+    b"Transfer-Encoding: gzip, chunked", b"Transfer-Encoding:\tCHUNKED ", b"Transfer_Encoding: x",
     b"Transfer-Encoding : chunked", b" Transfer-Encoding: chunked", b"A: b\r\n folded",
-    b"Host: y", b"Host:", b"X: \0", b"X\0: y", b"X: \r", b"X: \xff\xfe", b": empty", b"no colon",
-    b"Connection: close", b"Connection: keep-alive", b"Connection: close, upgrade",
-    b"Connection: upgrade\r\nUpgrade: h2c", b"Connection: Upgrade\r\nUpgrade: websocket",
-    b"Expect: 100-continue", b"Expect: everything", b"Content-Encoding: gzip",
-    b"Content-Encoding: \xff", b"Inference-Header-Content-Length: " + b"9" * 5000,
-    b"Authorization: Bearer \xff", b"X-Request-Id: \xff", b"X: " + b"y" * 9000,
+    b"Host: y", b"X: \0", b"X: \r", b"X: \xff\xfe", b": empty", b"no colon",
+    b"Connection: close", b"Connection: upgrade\r\nUpgrade: h2c", b"Expect: everything",
+    b"Content-Encoding: \xff", b"Authorization: Bearer \xff", b"X: " + b"y" * 9000,
     b"\r\n".join(b"X-%d: y" % number for number in range(200)),
 ]  # fmt: skip
 _TARGETS = [
-    b"*", b"/", b"//healthz", b"http://x/healthz", b"http:///", b"http://x:999999/", b"?x", b"#",
-    b"/healthz?%00", b"/%ff%00", b"/\xff", b"/\0", b"x:443", b"/../../etc/passwd",
-    b"/" + b"a" * 9000, b"/v1/models/trips/versions/" + b"9" * 5000,
-    b"/v1/models/trips:predict?a=" + b"9" * 5000,
-    b"/v1/models/\xd9\xa1", b"/v2/models/trips/versions/" + b"9" * 5000 + b"/infer",
+    b"*", b"/", b"http://x/healthz", b"?x", b"/%ff%00", b"/\xff", b"/\0", b"/../../etc/passwd",
+    b"/" + b"a" * 9000, b"/v1/models/trips/versions/" + b"9" * 5000, b"/v1/models/\xd9\xa1",
 ]  # fmt: skip
-_METHODS = [
-    *(
-        b"GET",
-        b"HEAD",
-        b"PUT",
-        b"OPTIONS",
-        b"CONNECT",
-        b"PRI",
-        b"TRACE",
-        b"get",
-        b"G\0T",
-        b"SOURCE",
-    ),
-    *(b"X" * 9000, b""),
-]
-_VERSIONS = [
-    *(b"HTTP/1.0", b"HTTP/2.0", b"HTTP/0.9", b"HTTP/9.9", b"HTTP/1.1 ", b"http/1.1", b"ICE/1.0"),
-    *(b"HTTP/1", b"HTTP/" + b"1" * 5000 + b".1", b""),
-]
+_METHODS = [b"GET", b"HEAD", b"CONNECT", b"PRI", b"get", b"G\0T", b"X" * 9000, b""]
+_VERSIONS = [b"HTTP/1.0", b"HTTP/2.0", b"HTTP/9.9", b"HTTP/1.1 ", b"HTTP/" + b"1" * 5000, b""]
 _BODIES = [
-    *(b"0\r\n\r\n", b"5\r\nhello\r\n0\r\n\r\n", b"5;a=b\r\nhello\r\n0\r\nX: y\r\n\r\n", b"zz\r\n"),
-    *(
-        b"5\r\nhello\r\n0\r\nContent-Length: 5\r\n\r\n",
-        b"f" * 17 + b"\r\n",
-        b"-5\r\nhello",
-        b"5\nhello",
-    ),
-    *(
-        b"0" * 5000 + b"5\r\nhello\r\n0\r\n\r\n",
-        b"5\r\nhello5\r\n",
-        b"",
-        b"5 ;\r\nhello\r\n0\r\n\r\n",
-    ),
-]
+    b"0\r\n\r\n", b"5;a=b\r\nhello\r\n0\r\nX: y\r\n\r\n", b"zz\r\n", b"f" * 17 + b"\r\n",
+    b"-5\r\nhello", b"5\nhello", b"5\r\nhello5\r\n", b"", b"5 ;\r\nhello\r\n0\r\n\r\n",
+]  # fmt: skip
 _WHOLE = [
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x16\x03\x01\x00\xf1\x01\x00\x00\xed" + b"a" * 60,
-    b"\r\n" * 50, b"\0" * 50, b"garbage\r\n\r\n", b"GET / HTTP/1.1\nHost: x\n\n", b"\x05\x01\x00",
+    b"\r\n" * 50, b"\0" * 50, b"garbage\r\n\r\n", b"GET / HTTP/1.1\nHost: x\n\n",
 ]  # fmt: skip
 
 
@@ -157,7 +119,6 @@ class Malformed:
 
     path: str
     body: bytes
-    headers: dict[str, str] = field(default_factory=dict)
 
 
 def wrong(row: dict[str, Any], seed: int = 7) -> Iterator[Malformed]:
@@ -170,7 +131,6 @@ def wrong(row: dict[str, Any], seed: int = 7) -> Iterator[Malformed]:
     yield from (Malformed(path, body) for path in (PREDICT, CLASSIFY, INFER) for body in _NO_JSON)
     yield from (Malformed(PREDICT, _dump(body)) for body in _bodies(row))
     yield from (Malformed(INFER, _dump(body)) for body in _inferences(row))
-    yield from _tails(row)
     yield from _cut_and_garbled(row, seed)
 
 
@@ -203,9 +163,8 @@ def _bodies(row: dict[str, Any]) -> Iterator[Any]:
     for encoded in ("***", "A", 1, None, [], "AAA"):
         yield {"instances": [{"b64": encoded}]}
         yield {"instances": [{**row, "company": {"b64": encoded}}]}
-    # Base64 that is right, of what is no tf.Example; the second is the beginning of a PNG.
-    for encoded in ("AAECAwQFBgc=", "iVBORw0KGgo="):
-        yield {"instances": [{"b64": encoded}]}
+    # The beginning of a PNG, which is no tf.Example.
+    yield {"instances": [{"b64": "iVBORw0KGgo="}]}
 
 
 def _is_wrong(right: Any, value: Any) -> bool:
@@ -243,25 +202,11 @@ def tensors(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 _CHANGES: dict[str, list[Any]] = {
-    "shape": [[], "x", [2], [-1], [0], None, [1, 1, 1], [1.0], [1 << 40]],
+    "shape": [[], "x", [2], [-1], [1 << 40]],
     "datatype": ["FP8", None, "BYTES", []],
     "data": ["x", ["x"], None, [[1], 2], [1e400]],
     "parameters": [{"binary_data_size": size} for size in (4, "x", -1)],
 }
-
-
-def _tails(row: dict[str, Any]) -> Iterator[Malformed]:
-    body = _dump({"inputs": tensors(row)})
-    for length in ("x", "-1", str(len(body) + 1), "1", "0", ""):
-        yield Malformed(INFER, body, {"Inference-Header-Content-Length": length})
-    yield Malformed(INFER, body + b"rest", {"Inference-Header-Content-Length": str(len(body))})
-    good = {t["name"]: t for t in tensors(row)}
-    text = {k: v for k, v in good["company"].items() if k != "data"}
-    for tail in (b"\1", b"\5\0\0\0ab", b"\xff\xff\xff\xff", b"\1\0\0\0ab\0\0"):
-        of_tail = text | {"parameters": {"binary_data_size": len(tail)}}
-        head = _dump({"inputs": list((good | {"company": of_tail}).values())})
-        headers = {"Inference-Header-Content-Length": str(len(head))}
-        yield Malformed(INFER, head + tail, headers)
 
 
 def _cut_and_garbled(row: dict[str, Any], seed: int) -> Iterator[Malformed]:
@@ -270,6 +215,6 @@ def _cut_and_garbled(row: dict[str, Any], seed: int) -> Iterator[Malformed]:
         (PREDICT, _dump({"instances": [row]})),
         (INFER, _dump({"inputs": tensors(row)})),
     ):
-        for _ in range(20):
+        for _ in range(5):
             yield Malformed(path, body[: generator.randrange(len(body) - 1)])
             yield Malformed(path, generator.randbytes(generator.randrange(1, 200)))

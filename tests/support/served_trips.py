@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -71,6 +73,11 @@ def push(root: Path) -> None:
 
 def expected(model: Model, rows: list[Row]) -> np.ndarray:
     """The probability of the second class, by serialised tf.Examples."""
-    asked = tf.constant([to_example(row) for row in rows])
-    loaded = tf.saved_model.load(str(model.folder))
-    return loaded.signatures["serving_default"](examples=asked)["scores"].numpy()[:, 1]
+    inputs = tf.constant([to_example(row) for row in rows])
+    loaded = _load(model.folder)
+    return loaded.signatures["serving_default"](examples=inputs)["scores"].numpy()[:, 1]
+
+
+@functools.cache
+def _load(version: Path) -> Any:
+    return tf.saved_model.load(str(version))

@@ -54,8 +54,8 @@ def running(
             thread.join()
 
 
-class _AsItIs:
-    """The form of an answer that nothing is written of."""
+class _ArraysAlone:
+    """Answers in the form of arrays."""
 
     def part(self, answer: ResultSlice) -> ResultSlice:
         return answer
@@ -70,9 +70,9 @@ def raw_call(model: object) -> SignatureCall:
     return SignatureCall(cast("Servable", model), RAW, ServeOptions("trips", Path()), metrics)
 
 
-def asked_of(inputs: RequestInputs) -> ParsedRows:
-    """A request, of which the answer is left as the model gives it."""
-    return ParsedRows(inputs, _AsItIs(), b"", row_count(inputs))
+def parsed_rows(inputs: RequestInputs) -> ParsedRows:
+    """A request that is answered in arrays."""
+    return ParsedRows(inputs, _ArraysAlone(), b"", row_count(inputs))
 
 
 RUNNER = [sys.executable, str(ROOT / "local_runner.py")]
@@ -83,10 +83,10 @@ def serve_process(
     log: Path, port: int, *options: str | Path, **environment: str
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The command `serve`, in a session of its own, until the end of the test at the latest."""
-    with log.open("w") as said:
+    with log.open("w") as found_text:
         process = subprocess.Popen(
             [*RUNNER, "serve", "--port", str(port), *map(str, options)],
-            stderr=said,
+            stderr=found_text,
             stdout=subprocess.DEVNULL,
             env=without_key() | environment,
             start_new_session=True,
@@ -115,12 +115,12 @@ def wait_for(found: Callable[[], Any], process: subprocess.Popen[bytes]) -> Any:
         except requests.ConnectionError:
             pass
         time.sleep(0.05)
-    raise AssertionError("it did not come")
+    raise AssertionError("not found in 120 s")
 
 
 def wait_until(found: Callable[[], Any]) -> None:
-    """Returns once something is so."""
-    until = time.monotonic() + 30
+    """Returns once the condition holds."""
+    until = time.monotonic() + 120
     while not found():
         assert time.monotonic() < until
         time.sleep(0.02)

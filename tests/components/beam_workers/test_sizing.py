@@ -42,9 +42,7 @@ def work(folder: Path, sizes: list[int], runs_models: bool = False) -> SpreadFil
         ([100 * MB] * 40, AUTO, 16),
         ([900 * MB], AUTO, 1),
         ([1] * 8, 4, 4),
-        ([1] * 3, 4, 3),
         ([1] * 40, 99, 16),
-        ([100 * MB] * 8, 2, 2),
         ([], AUTO, 1),
     ],
 )
@@ -52,10 +50,6 @@ def test_bytes_files_and_cores_decide(
     machine: pytest.MonkeyPatch, tmp_path: Path, sizes: list[int], most: Workers, expected: int
 ) -> None:
     assert choose_workers([work(tmp_path, sizes)], most) == expected
-
-
-def test_without_files_there_is_one() -> None:
-    assert choose_workers([]) == choose_workers([], 8) == 1
 
 
 def test_a_process_needs_memory(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -67,22 +61,18 @@ def test_a_process_needs_memory(machine: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert choose_workers(much, 4) == 4, "whoever asks for a number gets it"
 
 
-def test_a_gpu_is_asked_by_one(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_models_on_a_gpu_run_in_one_process(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "nvidia0").touch()
     assert choose_workers([work(tmp_path, [100 * MB] * 4, runs_models=True)]) == 1
     assert choose_workers([work(tmp_path, [100 * MB] * 4)]) == 4
 
 
-def test_some_of_many_files_tell_how_large_all_are(
-    machine: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_sizes_of_many_files_are_sampled(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
     machine.setattr(runner, "_SAMPLE_FILES", 2)
     assert choose_workers([work(tmp_path, [16 * MB, 0, 16 * MB, 0])]) == 2
 
 
-def test_a_file_that_was_deleted_is_its_readers_to_tell(
-    machine: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_deleted_file_counts_as_small(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
     much = work(tmp_path, [100 * MB] * 3)
     Path(much.files[1]).unlink()
     assert choose_workers([much]) == 3

@@ -17,10 +17,10 @@ class Converter:
     """Writes small files in place of models, and remembers which."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.made_names: list[str] = []
 
     def __call__(self, name: str, folder: Path) -> Variant:
-        self.asked.append(name)
+        self.made_names.append(name)
         if name == "int16x8":
             raise TrainingError("LiteRT has no operation for Erf: leave int16x8 out.")
         if name == "onnx":
@@ -45,19 +45,19 @@ class Converter:
         return variant
 
 
-def test_what_is_done_when_a_run_is_killed_is_not_made_again(tmp_path: Path) -> None:
+def test_finished_variants_of_a_killed_run_are_kept(tmp_path: Path) -> None:
     first, second = Converter(), Converter()
     with pytest.raises(KeyboardInterrupt):
         make_variants(["int8", "float", "onnx"], tmp_path, first)
     (tmp_path / "float" / "model.bin").write_bytes(b"cut off")
     made, failed = make_variants(["int8", "float", "int16x8"], tmp_path, second)
-    assert first.asked == ["int8", "float", "onnx"]
-    assert second.asked == ["float", "int16x8"], "a damaged one is made again"
+    assert first.made_names == ["int8", "float", "onnx"]
+    assert second.made_names == ["float", "int16x8"], "a damaged one is made again"
     assert list(made) == ["int8", "float"]
     assert failed == {"int16x8": "LiteRT has no operation for Erf: leave int16x8 out."}
 
 
-def test_variants_of_the_same_model_are_taken_over(tmp_path: Path) -> None:
+def test_variants_of_the_same_model_are_reused(tmp_path: Path) -> None:
     earlier, output, kept = tmp_path / "3", tmp_path / "7", tmp_path / "kept"
     for folder in (earlier, output, kept):
         folder.mkdir()
@@ -70,4 +70,4 @@ def test_variants_of_the_same_model_are_taken_over(tmp_path: Path) -> None:
     again = Converter()
     made, _ = make_variants(["int8"], kept, again)
     assert list(made) == ["int8"]
-    assert again.asked == []
+    assert again.made_names == []

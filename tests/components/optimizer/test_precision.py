@@ -18,17 +18,17 @@ NETWORK = [
 OUTPUTS = ["scores", "predictions"]
 
 
-def test_all_before_the_first_kernel_but_tables_and_all_behind_the_last() -> None:
+def test_operations_outside_the_kernels_keep_float() -> None:
     chosen = float_operations(NETWORK, OUTPUTS, with_last_kernel=False)
     assert chosen == ["scale", "pick", "join", "softmax", "clip"]
 
 
-def test_the_last_kernel_of_a_number() -> None:
+def test_last_kernel_of_a_regression_keeps_float() -> None:
     chosen = float_operations(NETWORK, OUTPUTS, with_last_kernel=True)
     assert chosen == ["scale", "pick", "join", "last", "softmax", "clip"]
 
 
-def test_sum_of_vectors_by_weights_of_the_features_is_no_kernel() -> None:
+def test_weighted_sum_of_vectors_keeps_float() -> None:
     network = [
         Operation("terms", "STRIDED_SLICE", ("text", "first"), ("places",)),
         Operation("weights", "STRIDED_SLICE", ("text", "second"), ("weights",)),

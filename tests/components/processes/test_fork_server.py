@@ -209,7 +209,7 @@ from components.processes import supervisor
 supervisor.CLUSTER_GRACE_SECONDS = 0.1
 with run_fork_server():
     job = supervisor.ClusterJob(
-        workers({"do": "sleep"}, {"do": "never_ready"}, folder=folder), start_timeout=1
+        workers({"do": "sleep"}, {"do": "never_ready"}, folder=folder), start_timeout=4
     )
     try:
         supervisor.Supervisor(LocalLauncher(current_server()), job).run()

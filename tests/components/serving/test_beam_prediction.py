@@ -15,7 +15,7 @@ from components.serving.batch.writing import exclusive_output
 from pipeline.beam_options import beam_args
 from pipeline.cli.predict import ChosenModel, PredictOptions, write_predictions
 from tests.support.served_trips import Pushed
-from trainer_module.errors import ConfigError, DataError, InternalError, TryLaterError
+from trainer_module.errors import ConfigError, DataError, TryLaterError
 
 Rows = list[dict[str, Any]]
 FILES = 4
@@ -47,7 +47,8 @@ def part(output: Path, number: int) -> Path:
     return output / f"part-{number:05}-of-{FILES:05}.parquet"
 
 
-def test_each_file_is_answered_as_without_beam(
+@pytest.mark.slow
+def test_predictions_on_beam_equal_those_without_beam(
     pushed: Pushed, trips: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "out"
@@ -71,7 +72,8 @@ def test_each_file_is_answered_as_without_beam(
         on_beam(pushed, trips, output)
 
 
-def test_file_that_cannot_be_read_is_named_and_the_others_are_kept(
+@pytest.mark.slow
+def test_unreadable_file_is_named_and_the_others_are_predicted(
     pushed: Pushed, trips: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     broken, output = tmp_path / "in" / "2.jsonl", tmp_path / "out"
@@ -92,24 +94,6 @@ def test_file_that_cannot_be_read_is_named_and_the_others_are_kept(
     assert part(output, 0).stat().st_mtime_ns == before
     assert pq.read_metadata(part(output, 2)).num_rows == 50
     assert not (output / ".predict").exists()
-
-
-def test_runner_that_fails_is_said_in_a_sentence(
-    pushed: Pushed, trips: str, tmp_path: Path
-) -> None:
-    with pytest.raises(InternalError, match=r"Beam failed: .* \(--verbose shows more\)"):
-        on_beam(pushed, trips, tmp_path / "out", ("--runner=DataflowRunner",))
-
-
-def test_one_file_is_not_for_beam(pushed: Pushed, trips: str, tmp_path: Path) -> None:
-    one = trips.replace("*", "1")
-    with pytest.raises(ConfigError, match=r"--input names only .*1\.jsonl: leave --runner out"):
-        on_beam(pushed, one, tmp_path / "out")
-    with pytest.raises(ConfigError, match=r"is a file name, but --runner .*: give a folder"):
-        on_beam(pushed, trips, tmp_path / "out.parquet")
-    with pytest.raises(ConfigError, match="there is no folder"):
-        on_beam(pushed, trips, tmp_path / "no" / "out")
-    assert not (tmp_path / "out").exists()
 
 
 def test_runner_takes_its_options_from_the_config() -> None:

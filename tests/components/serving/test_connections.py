@@ -1,51 +1,35 @@
-"""What comes over one connection: in pieces, at once, as few clients send it, or as none should."""
+"""Requests over one connection: in pieces, at once, half closed, malformed, idle, or too many."""
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 import re
 import socket
-import struct
 import threading
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPResponse
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import pytest
 import requests
 import trustme
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from components.infra_validator.interfaces import run_server
-from components.serving.model import Model
 from components.serving.server import connections
-from components.serving.server.app import make_config
 from components.serving.server.options import ServeOptions
 from tests.support import hostile
 from tests.support.served_trips import Pushed
 from tests.support.servers import running, wait_until
-from trainer_module.errors import InternalError
-from trainer_module.export.interface import ModelInterface, RawColumn
 
 Rows = list[dict[str, Any]]
 
 
-@pytest.fixture(scope="module")
-def server(pushed: Pushed) -> Iterator[str]:
-    with running(ServeOptions("trips", pushed.serving, body_seconds=1)) as address:
-        yield address
-
-
 @pytest.fixture
-def body(asked: Rows) -> bytes:
-    return json.dumps({"instances": asked[:2]}).encode()
+def body(instances: Rows) -> bytes:
+    return json.dumps({"instances": instances[:2]}).encode()
 
 
 @contextmanager
@@ -102,10 +86,8 @@ def test_requests_behind_each_other_are_answered_in_order(server: str, body: byt
     assert re.findall(rb"HTTP/1.1 (\d+)", received) == [b"200", b"200", b"400", b"200"]
 
 
-@pytest.mark.parametrize(
-    ("version", "headers"), [("1.1", ["Connection: close"]), ("1.0", []), ("1.0", ["X: y"])]
-)
-def test_connection_ends_where_the_client_asks_for_it(
+@pytest.mark.parametrize(("version", "headers"), [("1.1", ["Connection: close"]), ("1.0", [])])
+def test_connection_close_is_obeyed(
     server: str, body: bytes, version: str, headers: list[str]
 ) -> None:
     with connected(server) as connection:
@@ -133,7 +115,7 @@ def test_head_without_end_is_refused_and_costs_no_memory(server: str, body: byte
             raise AssertionError("64 MiB of a head were taken")
 
 
-def test_head_that_is_large_or_comes_in_time_is_taken(server: str, body: bytes) -> None:
+def test_head_up_to_64_kib_is_accepted(server: str, body: bytes) -> None:
     with connected(server) as connection:
         connection.sendall(post(body, f"X-A: {'a' * 60_000}"))
         assert read_answer(connection)[0].status == 200
@@ -141,30 +123,25 @@ def test_head_that_is_large_or_comes_in_time_is_taken(server: str, body: bytes) 
         for start in range(0, 80_000, 10_000):
             connection.sendall(head[start : start + 10_000])
             time.sleep(0.02)
-        answer, said = read_answer(connection)
-        assert (answer.status, said["error"]) == (
-            431, "the request's headers are larger than 65,536 bytes."
-        )  # fmt: skip
+        answer, content = read_answer(connection)
+        assert answer.status == 431
+        assert "65,536 bytes" in content["error"]
 
 
 @pytest.mark.parametrize("begin", [b"POST /v1/models/trips:pre", b"\r\n"])
-def test_head_that_does_not_come_is_given_up(server: str, begin: bytes) -> None:
+def test_slow_head_is_answered_408(server: str, begin: bytes) -> None:
     with connected(server) as connection:
         connection.sendall(begin)
-        answer, said = read_answer(connection)
-        assert (answer.status, said["error"]) == (
-            408,
-            "the request's headers did not arrive within 1 seconds.",
-        )
+        assert read_answer(connection)[0].status == 408
         assert connection.recv(1) == b""
 
 
-def test_connection_that_nothing_is_asked_by_ends_without_words(server: str) -> None:
+def test_idle_connection_is_closed(server: str) -> None:
     with connected(server) as connection:
         assert connection.recv(100) == b""
 
 
-def test_offer_of_another_protocol_is_passed_over(server: str, body: bytes) -> None:
+def test_offered_upgrade_is_ignored(server: str, body: bytes) -> None:
     """As Java's client makes it with each request that is not over TLS."""
     upgrade = "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQA"
     chunks = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
@@ -186,7 +163,7 @@ def test_offer_of_another_protocol_is_passed_over(server: str, body: bytes) -> N
         assert read_answer(connection)[0].status == 405
 
 
-def test_what_is_no_http_is_refused(server: str, body: bytes) -> None:
+def test_bytes_that_are_not_http_are_refused(server: str, body: bytes) -> None:
     for nonsense in (b"\x16\x03\x01", b"POST /v1/models/trips:predict\r\n\r\n"):
         with connected(server) as connection:
             connection.sendall(nonsense + b"\r\n\r\n")
@@ -197,23 +174,8 @@ def test_what_is_no_http_is_refused(server: str, body: bytes) -> None:
         assert connection.recv(100).startswith(b"HTTP/1.1 400 Bad Request")
 
 
-def test_clients_are_told_when_to_come_again_while_nothing_is_loaded(
-    tmp_path: Path, body: bytes
-) -> None:
-    with running(ServeOptions("trips", tmp_path, waits=True)) as server:
-        url = f"{server}/v1/models/trips"
-        for answer in (
-            requests.post(f"{url}:predict", data=body, timeout=60),
-            requests.post(f"{url}:predict", data=iter([body]), timeout=60),
-            requests.get(f"{url}/metadata", timeout=60),
-            requests.get(f"{server}/v2/models/trips", timeout=60),
-        ):
-            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-            assert answer.json() == {"error": "no version is loaded yet: try again later."}
-
-
-def test_a_client_that_is_idle_over_tls_does_not_hold_up_the_end(
-    pushed: Pushed, asked: Rows, tmp_path: Path
+def test_server_with_a_certificate_answers_https_and_stops(
+    pushed: Pushed, instances: Rows, tmp_path: Path
 ) -> None:
     authority = trustme.CA()
     pair = authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem
@@ -221,26 +183,11 @@ def test_a_client_that_is_idle_over_tls_does_not_hold_up_the_end(
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     both = tmp_path / "pair.pem"
     options = ServeOptions("trips", pushed.serving, certificate=both, private_key=both)
-    with requests.Session() as session:
-        with running(options) as address:
-            url = f"{address}/v1/models/trips:predict"
-            ca = str(tmp_path / "ca.pem")
-            given = session.post(url, json={"instances": asked[:2]}, timeout=30, verify=ca)
-            assert (address[:5], given.status_code) == ("https", 200)
-            began = time.monotonic()
-        # uvloop waits half a minute for a client to say that it has seen the end, too.
-        assert time.monotonic() - began < 10
-
-
-def test_a_server_whose_limits_may_not_hold_does_not_start(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    options: Any = None
-    repository: Any = None
-    start = HttpToolsProtocol._start_asgi_task
-    monkeypatch.setattr(HttpToolsProtocol, "_start_asgi_task", lambda *given: start(*given))
-    with pytest.raises(InternalError, match=r"limits of connections cannot be relied on .*_start"):
-        make_config(options, repository)
+    with requests.Session() as session, running(options) as address:
+        url = f"{address}/v1/models/trips:predict"
+        ca = str(tmp_path / "ca.pem")
+        given = session.post(url, json={"instances": instances[:2]}, timeout=30, verify=ca)
+        assert (address[:5], given.status_code) == ("https", 200)
 
 
 LIVE = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Request-Id: live\r\n\r\n"
@@ -281,7 +228,7 @@ def test_mutated_requests_are_answered_behind_good_ones(
     server: str, body: bytes, noted: Noted
 ) -> None:
     good = post(body, "X-Request-Id: good")
-    for one in hostile.mutated(good, 300):
+    for one in hostile.mutated(good, 60):
         with connected(server) as connection:
             connection.sendall(one.sent)
             connection.shutdown(socket.SHUT_WR)
@@ -300,20 +247,16 @@ CHUNKS = b"2\r\n{}\r\n0\r\n\r\n"
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
-        *((["Content-Length: " + digits * 5000], 400) for digits in "09"),
+        (["Content-Length: " + "9" * 5000], 400),
         (["Transfer-Encoding: xchunked"], 400),
-        (["Transfer-Encoding: identity"], 400),
         (["Transfer-Encoding: chunked;q=1"], 400),
         (["Transfer-Encoding: chunked, chunked"], 400),
         (["Transfer-Encoding: chunked, gzip"], 400),
-        (["Transfer-Encoding: chunked", "Transfer-Encoding: gzip"], 400),
         (["Transfer-Encoding: chunked", "Content-Length: 2"], 400),
         (["Transfer-Encoding: gzip, chunked"], 501),
-        (["Transfer-Encoding: gzip", "Transfer-Encoding: chunked"], 501),
-        (["Transfer-Encoding: chunked", "Host: y"], 400),
     ],
 )
-def test_bodies_that_proxies_may_understand_otherwise_are_refused(
+def test_ambiguous_body_lengths_are_refused(
     server: str, body: bytes, headers: list[str], status: int
 ) -> None:
     head = ["POST /v1/models/trips:predict HTTP/1.1", "Host: x", *headers, "", ""]
@@ -324,31 +267,7 @@ def test_bodies_that_proxies_may_understand_otherwise_are_refused(
     assert received.count(b"connection: close") == 1
 
 
-def test_lengths_of_many_digits_are_none(server: str) -> None:
-    for digits in ("9" * 5000, "0" * 5000, "\u0661".encode().decode("latin-1")):
-        answer = requests.post(
-            f"{server}/v2/models/trips/infer",
-            b"{}",
-            headers={"Inference-Header-Content-Length": digits},
-            timeout=30,
-        )
-        assert answer.status_code == 400
-        assert "expected the number of bytes" in answer.json()["error"]
-    for path in ("versions/" + "9" * 5000, "versions/" + "9" * 5000 + "/metadata"):
-        assert requests.get(f"{server}/v1/models/trips/{path}", timeout=30).status_code == 404
-
-
-def test_hundreds_of_offers_of_another_protocol_are_passed_over(
-    server: str, body: bytes, noted: Noted
-) -> None:
-    offer = LIVE.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
-    with connected(server) as connection:
-        connection.sendall(offer * 800 + post(body, "Connection: close"))
-        assert statuses(read_to_end(connection)) == [200] * 801
-    assert not noted.lines
-
-
-def test_answers_are_not_lost_to_what_follows(server: str, body: bytes) -> None:
+def test_answers_before_a_broken_request_arrive(server: str, body: bytes) -> None:
     """A socket that is closed with something to read is reset, and its peer's answers are gone."""
     broken = post(b"zz\r\n", "Transfer-Encoding: chunked")
     for end in (b"garbage\r\n\r\n" + b"a" * 300_000, broken + b"a" * 300_000):
@@ -363,21 +282,7 @@ def test_answers_are_not_lost_to_what_follows(server: str, body: bytes) -> None:
         assert connection.recv(100) == b""
 
 
-def test_client_that_has_shut_down_its_side_is_answered(server: str, body: bytes) -> None:
-    for sent, answers in (
-        (LIVE, 1),
-        (post(body), 1),
-        ((LIVE + post(body)) * 20, 40),
-        (LIVE[:-1], 0),
-    ):
-        for _ in range(5):
-            with connected(server) as connection:
-                connection.sendall(sent)
-                connection.shutdown(socket.SHUT_WR)
-                assert statuses(read_to_end(connection)) == [200] * answers
-
-
-def test_what_comes_after_the_body_is_no_header(server: str, body: bytes) -> None:
+def test_trailer_behind_a_chunked_body_is_no_header(server: str, body: bytes) -> None:
     chunks = b"%x;a=b\r\n%b\r\n0\r\nContent-Encoding: gzip\r\nX: y\r\n\r\n" % (len(body), body)
     with connected(server) as connection:
         connection.sendall(post(chunks, "Transfer-Encoding: chunked") + LIVE)
@@ -385,82 +290,29 @@ def test_what_comes_after_the_body_is_no_header(server: str, body: bytes) -> Non
         assert (answer.status, list(content)) == (200, ["predictions"])
 
 
-def test_thousands_of_requests_at_once_are_answered_in_order(server: str, body: bytes) -> None:
-    chunks = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
-    kinds = (
-        lambda n: LIVE.replace(b": live", b": %d" % n),
-        lambda n: post(body, f"X-Request-Id: {n}"),
-        lambda n: post(b"{}", f"X-Request-Id: {n}"),
-        lambda n: post(body + b" " * 20_000, f"X-Request-Id: {n}"),
-        lambda n: post(chunks, f"X-Request-Id: {n}", "Transfer-Encoding: chunked"),
-        lambda n: post(body, f"X-Request-Id: {n}", "Connection: upgrade", "Upgrade: h2c"),
-    )  # fmt: skip
-    sent = b"".join(kinds[n % len(kinds)](n) for n in range(1500))
-    with connected(server) as connection:
-        threading.Thread(
-            target=connection.sendall, args=(sent + post(body, "Connection: close"),)
-        ).start()
-        received = b""
-        while part := connection.recv(5000):
-            received += part
-    assert ids(received)[:1500] == [b"%d" % n for n in range(1500)]
-    assert statuses(received) == [200, 200, 400, 200, 200, 200] * 250 + [200]
-
-
-@pytest.mark.parametrize("kind", ["live", "predict", "wrong"])
-def test_client_that_reads_nothing_takes_no_memory_and_is_given_up(
-    server: str, asked: Rows, kind: str
-) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["live", "predict"])
+def test_client_that_reads_nothing_is_disconnected(server: str, instances: Rows, kind: str) -> None:
     """The system's buffers hold a few MiB; 50 MiB of requests took 1.2 GB of ours."""
-    many = json.dumps({"instances": asked[:100]}).encode()
-    one = {"live": LIVE, "predict": post(many), "wrong": post(b"{}")}[kind]
-    try:
-        send_and_read_nothing(server, one, seconds=20)
-    except TimeoutError:
-        # Seen in two of dozens of runs, on busy machines alone: what is known of it is told.
-        warnings.warn(f"{kind}: not given up in 20 s: {open_connections()}", stacklevel=1)
-        send_and_read_nothing(server, one, seconds=60)
-
-
-def send_and_read_nothing(server: str, one: bytes, seconds: float) -> None:
-    """Sends 32 MiB of a request; raises TimeoutError if for long no more of it is taken."""
+    many = json.dumps({"instances": instances[:100]}).encode()
+    one = LIVE if kind == "live" else post(many)
     host, _, port = server.removeprefix("http://").partition(":")
     taken, most = 0, 32 << 20
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
         connection.connect((host, int(port)))
-        connection.settimeout(seconds)
+        connection.settimeout(120)
         sent = one * (most // len(one))
         try:
             while taken < len(sent):
                 taken += connection.send(sent[taken : taken + (1 << 16)])
-        except ConnectionError:  # It is given up.
+        except ConnectionError:
             assert taken < most / 2
         else:
             raise AssertionError("all of it was taken")
 
 
-def open_connections() -> list[dict[str, object]]:
-    """The state of each connection of this process's servers, that is open."""
-    found = [one for one in gc.get_objects() if isinstance(one, connections.ClientConnection)]
-    return [
-        {
-            "unread": len(one._unparsed),
-            "pipeline": len(one.pipeline),
-            "write_paused": one.flow.write_paused,
-            "read_paused": one.flow.read_paused,
-            "is_blocked": one.flow.is_blocked,
-            "watched": one._sending_timer is not None,
-            "unsent": one.transport.get_write_buffer_size(),
-            "has_ended": one._has_ended,
-            "is_answering": one._is_answering(),
-        }
-        for one in found
-        if one.flow is not None and not one.transport.is_closing()
-    ]
-
-
-def test_body_that_nobody_waits_for_has_to_come_in_time(server: str) -> None:
+def test_body_behind_a_404_has_a_time_limit(server: str) -> None:
     with connected(server) as connection:
         connection.sendall(b"POST /no HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
         assert read_answer(connection)[0].status == 404
@@ -479,58 +331,6 @@ def drip(connection: socket.socket) -> None:
         pass
 
 
-def test_clients_that_go_are_no_news(server: str, body: bytes, noted: Noted) -> None:
-    for n in range(200):
-        with connected(server) as connection:
-            connection.sendall(
-                (post(body) * 20, LIVE * 20, post(b"{}") * 20, post(body)[:-5])[n % 4]
-            )
-            linger = struct.pack("ii", 1, 0)  # Has the end be a reset.
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-    assert requests.get(f"{server}/healthz", timeout=30).ok
-    assert not noted.lines
-
-
-class Waiting:
-    """A model that answers when it may, by the rows that it is asked for."""
-
-    folder, platform, takes_examples = Path("1"), "", False
-    outputs = {"y": ("float64", (None,))}
-    interface = ModelInterface((RawColumn("x", "x", "float64", False, 1),), "y", "float64", "")
-
-    def __init__(self) -> None:
-        self.may_answer, self.is_asked = threading.Event(), threading.Event()
-        self.may_answer.set()
-
-    def predict(self, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        self.is_asked.set()
-        assert self.may_answer.wait(30)
-        return {"y": columns["x"]}
-
-
-def test_requests_of_clients_that_have_gone_are_waited_for_by_nobody() -> None:
-    model = Waiting()
-    with run_server(cast("Model", model)) as address, ExitStack() as stack:
-        stack.callback(model.may_answer.set)
-        model.may_answer.clear()
-        model.is_asked.clear()
-        rows = b'{"instances": [[1.0]]}'
-        whole = post(rows).replace(b"/trips:", b"/golden:")
-        pieces = post(b"16\r\n%b\r\n0\r\n\r\n" % rows, "Transfer-Encoding: chunked")
-        kinds = (whole, pieces.replace(b"/trips:", b"/golden:"))
-        with connected(address) as first:
-            first.sendall(whole)
-            assert model.is_asked.wait(30)
-            for kind in kinds:
-                with connected(address) as connection:
-                    connection.sendall(kind)
-                    time.sleep(0.05)
-            seen = f'{{route="predict",status="{connections.CLIENT_GONE}"}} {len(kinds)}.0'
-            wait_until(lambda: seen in requests.get(f"{address}/metrics", timeout=30).text)
-            model.may_answer.set()
-            assert read_answer(first)[1] == {"predictions": [1.0]}
-
-
 @contextmanager
 def crowded(pushed: Pushed, count: int) -> Iterator[tuple[str, list[socket.socket]]]:
     """A server of which all connections are taken."""
@@ -545,7 +345,7 @@ def crowded(pushed: Pushed, count: int) -> Iterator[tuple[str, list[socket.socke
         yield server, taken
 
 
-def test_connections_beyond_the_limit_tell_health_and_no_more(
+def test_connections_beyond_the_limit_get_health_alone(
     pushed: Pushed, body: bytes, noted: Noted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "SPARE_CONNECTIONS", 2)
@@ -553,7 +353,6 @@ def test_connections_beyond_the_limit_tell_health_and_no_more(
         refused = requests.post(f"{server}/v1/models/trips:predict", body, timeout=30)
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         assert refused.headers["connection"] == "close"
-        assert refused.json()["error"] == "all 3 connections are in use: try again later."
         for path in ("/healthz", "/v2/health/ready"):
             health = requests.get(server + path, timeout=30)
             assert (health.status_code, health.headers["connection"]) == (200, "close")
@@ -563,8 +362,8 @@ def test_connections_beyond_the_limit_tell_health_and_no_more(
         assert read_answer(taken[0])[0].status == 200
         taken.pop().close()
         wait_until(lambda: requests.post(f"{server}/v1/models/trips:predict", body, timeout=30).ok)
-    assert [line for line in noted.lines if "all 3 connections are in use" in line] == noted.lines
-    assert len(noted.lines) == 1
+    (line,) = noted.lines
+    assert "all 3 connections" in line
 
 
 def test_idle_connections_give_way_to_new_ones(
@@ -582,14 +381,3 @@ def test_idle_connections_give_way_to_new_ones(
         assert taken[1].recv(100) == b""  # The one that has been idle for longest.
         taken[2].sendall(post(body)[-1:])
         assert read_answer(taken[2])[0].status == 200
-
-
-def test_connection_is_kept_for_longer_than_load_balancers_do(pushed: Pushed) -> None:
-    assert ServeOptions.keep_alive_seconds > 60
-    options = ServeOptions("trips", pushed.serving, keep_alive_seconds=1)
-    with running(options) as server, connected(server) as connection:
-        connection.sendall(LIVE)
-        assert read_answer(connection)[0].status == 200
-        began = time.monotonic()
-        assert connection.recv(1) == b""
-        assert time.monotonic() - began > 0.5

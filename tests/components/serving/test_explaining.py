@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,6 @@ from components.serving.batch.reading import Input, find_files
 from components.serving.model import Model
 from pipeline.cli.predict import ChosenModel, PredictOptions, write_predictions
 from tests.support.served_trips import Pushed, expected
-from tests.support.trainer_data import to_example, write_examples
-from trainer_module.errors import ConfigError
 
 Rows = list[dict[str, Any]]
 
@@ -50,6 +47,7 @@ def sums(rows: Rows) -> list[float]:
     ]
 
 
+@pytest.mark.slow
 def test_shares_others_and_base_add_up_to_the_probability_in_every_format(
     pushed: Pushed, model: Model, few: Rows, inputs: Path, tmp_path: Path
 ) -> None:
@@ -76,34 +74,3 @@ def test_shares_others_and_base_add_up_to_the_probability_in_every_format(
     table = pa_csv.read_csv(tmp_path / "out.csv")
     texts = table["explanation"].to_pylist()
     assert list(map(json.loads, texts)) == [line["explanation"] for line in lines]
-
-
-def test_records_are_explained_as_rows_are(
-    model: Model, few: Rows, inputs: Path, tmp_path: Path
-) -> None:
-    write_examples(tmp_path / "in.tfrecord.gz", map(to_example, few))
-    explain(model, tmp_path / "in.tfrecord.gz", tmp_path / "records.parquet", 5)
-    explain(model, inputs, tmp_path / "rows.parquet", 5)
-    tables = [
-        pq.read_table(tmp_path / f"{name}.parquet").to_pylist() for name in ("records", "rows")
-    ]
-    for record, row in zip(*tables, strict=True):
-        assert record["base"] == pytest.approx(row["base"], abs=1e-6)
-        shares = [{c["column"]: c["share"] for c in one["explanation"]} for one in (record, row)]
-        assert shares[0] == pytest.approx(shares[1], abs=1e-6)
-
-
-def test_explanations_are_not_mixed_with_answers_that_have_others(
-    model: Model, inputs: Path, tmp_path: Path
-) -> None:
-    source = Input((str(inputs),), "jsonl")
-    plain = PredictionJob(model, source, tmp_path / "out.csv")
-    three, five = (replace(plain, explainer=Explainer.of(model, source, n)) for n in (3, 5))
-    identities = [json.dumps(job.identity()) for job in (plain, three, five)]
-    assert len(set(identities)) == 3
-    source = Input((str(inputs),), "jsonl", copied=("base",))
-    renamed = [{**json.loads(line), "base": 1} for line in inputs.read_text().splitlines()]
-    other = tmp_path / "in.jsonl"
-    other.write_text("".join(f"{json.dumps(row)}\n" for row in renamed))
-    with pytest.raises(ConfigError, match="--columns base: the predictions have a column"):
-        predict(replace(three, inputs=replace(source, files=(str(other),))), lambda rows: None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,8 +22,6 @@ INTERFACE = ModelInterface(
     label_dtype="float32",
     task="regression",
 )
-
-NUMBERED_DAY = RawColumn("day", "day", "int64", is_whole=True, width=1)
 
 
 def read(folder: Path, text: str) -> Block:
@@ -60,26 +57,12 @@ def test_labels_of_the_file_are_newer(tmp_path):
     assert past(read(tmp_path, text)) == [([4], [2]), ([50], [3]), ([60.5], [4])]
 
 
-def test_times_may_be_numbers(tmp_path):
-    data, rows = tmp_path / "data.csv", tmp_path / "rows.csv"
-    data.write_text("day,y\n" + "".join(f"2024010{n},{n}\n" for n in range(1, 6)))
-    rows.write_text("day,y\n20240106,6\n20240107,\n")
-    settings = ExampleGenSettings(
-        format="csv", label="y", task="regression", order_by="day", lags={"steps": [1, 3]}
-    )
-    series = PastSeries(settings, (str(data),))
-    for columns in (INTERFACE.columns[1:], (NUMBERED_DAY, *INTERFACE.columns[1:])):
-        interface = replace(INTERFACE, columns=columns)
-        (block,) = read_blocks(Input((str(rows),), "csv", series=series), interface)
-        assert past(block) == [([5], [3]), ([6], [4])]
-
-
 def test_past_labels_in_the_file_are_not_computed(tmp_path):
     block = read(tmp_path, "day,y_lag_1,y_lag_3\n2024-01-06,7,\n")
     assert past(block) == [([7], None)]
     assert not block.missing
 
 
-def test_a_file_without_the_columns_of_the_series_is_told(tmp_path):
+def test_file_without_the_series_columns_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"data\.lags\.key\.0: the input .* has no column `shop`"):
         read(tmp_path, "day\n2024-01-06\n")

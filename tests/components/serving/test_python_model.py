@@ -30,6 +30,7 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.mark.proof
 def test_rows_columns_and_frames_are_predicted_alike(
     pushed: Pushed, model: Model, rows: Rows, no_variables: None
 ) -> None:
@@ -58,6 +59,7 @@ def test_rows_columns_and_frames_are_predicted_alike(
         loaded.predict([{name: given[0][name] for name in given[0] if name != "fare"}])
 
 
+@pytest.mark.slow
 def test_pictures_are_paths_or_bytes(tmp_path: Path) -> None:
     version = push_pictures(tmp_path / "serving")
     (tmp_path / "white.png").write_bytes(encode())
@@ -69,7 +71,8 @@ def test_pictures_are_paths_or_bytes(tmp_path: Path) -> None:
         loaded.predict([{name: "nope.png"}])
 
 
-def test_unknown_sources_are_errors_with_names_of_python(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_wrong_arguments_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^source .*nope is not a folder"):
         scopeline.load_model(tmp_path / "nope")
     with pytest.raises(ConfigError, match=r"^source .*nope is not a folder"):
@@ -78,7 +81,8 @@ def test_unknown_sources_are_errors_with_names_of_python(tmp_path: Path) -> None
         scopeline.serve(tmp_path, port=70000)
 
 
-def test_served_version_answers_until_the_stop(
+@pytest.mark.slow
+def test_served_version_answers_until_stop(
     pushed: Pushed, rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SCOPELINE_API_KEY", "secret")

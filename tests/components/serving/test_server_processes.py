@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -14,21 +13,15 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyarrow.parquet as pq
 import pytest
 import requests
 
-from components.serving.server import processes as server_processes
 from components.serving.server import workers
-from components.serving.server.options import ServeOptions
-from components.serving.server.processes import Supervisor
-from components.serving.server.workers import Workers, WorkerSlot
+from components.serving.server.workers import Workers
 from pipeline.cli.early_signals import runs_until_stopped
 from tests.support.served_trips import ROOT, Pushed
 from tests.support.servers import (
@@ -39,7 +32,6 @@ from tests.support.servers import (
     wait_until_ready,
     without_key,
 )
-from trainer_module.errors import ConfigError
 
 BODY = {"instances": [{"fare": 1, "price__EUR_": 1, "area": 8, "company": "", "tags": []}]}
 
@@ -66,12 +58,11 @@ def processes(log: Path) -> list[tuple[int, int]]:
     return [(int(match[1]), int(match[2])) for match in found if match]
 
 
-def test_workers_answer_at_one_port_and_one_that_dies_is_started_again(
-    pushed: Pushed, tmp_path: Path
-) -> None:
+@pytest.mark.slow
+def test_killed_worker_is_replaced_at_the_same_port(pushed: Pushed, tmp_path: Path) -> None:
     port, log = free_port(), tmp_path / "log"
     url = f"http://127.0.0.1:{port}"
-    options = "--model", pushed.serving, "--log-requests", tmp_path / "asked"
+    options = "--model", pushed.serving, "--log-requests", tmp_path / "log_requests"
 
     def ask(number: int) -> None:
         for _ in range(number):
@@ -97,8 +88,7 @@ def test_workers_answer_at_one_port_and_one_that_dies_is_started_again(
             health = requests.get(f"{url}/healthz", timeout=10)
             return None if health.ok else (health.status_code, health.json())
 
-        said = {"error": "1 of 2 workers are ready."}
-        assert wait_for(unhealthy, process) == (503, said)
+        assert wait_for(unhealthy, process) == (503, {"error": "1 of 2 workers are ready."})
         ask(5)
         wait_until_ready(port, process)
         ask(5)
@@ -116,12 +106,13 @@ def test_workers_answer_at_one_port_and_one_that_dies_is_started_again(
     assert [number for number, _ in processes(log)] == [0, 1, 1]
     assert not any(Path(f"/proc/{one}").exists() for _, one in processes(log))
     assert {line.get("worker") for line in lines_of(log)} == {None, 0, 1}
-    files = list((tmp_path / "asked").glob("*/*.parquet"))
+    files = list((tmp_path / "log_requests").glob("*/*.parquet"))
     # One that is killed loses what it had not written yet.
     assert 11 <= sum(pq.read_metadata(file).num_rows for file in files) <= 41
 
 
-def test_workers_that_have_nothing_to_serve_end_the_command(pushed: Pushed, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_workers_with_a_damaged_version_end_with_code_2(pushed: Pushed, tmp_path: Path) -> None:
     damaged, log = tmp_path / "trips" / "1", tmp_path / "log"
     shutil.copytree(pushed.version, damaged)
     (damaged / "saved_model.pb").write_bytes(b"nothing")
@@ -133,7 +124,7 @@ def test_workers_that_have_nothing_to_serve_end_the_command(pushed: Pushed, tmp_
     assert not any(Path(f"/proc/{one}").exists() for _, one in processes(log))
 
 
-def test_worker_that_tells_nothing_for_long_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_worker_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     together = Workers(2)
     assert (together.running, together.ready) == (0, 0)
     together.report(0, 7)
@@ -144,57 +135,9 @@ def test_worker_that_tells_nothing_for_long_does_not_count(monkeypatch: pytest.M
     assert together.is_running(0)  # It has answered since it was started.
 
 
-def test_worker_that_cannot_be_started_again_does_not_end_the_others(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(process: object) -> None:
-        raise OSError(errno.ENOMEM, "Cannot allocate memory")
-
-    monkeypatch.setattr(SpawnProcess, "start", refuse)
-    with socket.socket() as bound:
-        supervisor = Supervisor(ServeOptions("trips", tmp_path, workers=2), bound, str(tmp_path))
-        with pytest.raises(OSError, match="Cannot allocate"):
-            supervisor.start_due()
-        supervisor._has_run = True
-        supervisor._start_times = {1: 0.0}
-        supervisor.start_due()
-    assert supervisor._start_times[1] > time.monotonic()
-    assert "worker 1 cannot be started yet: [Errno 12] Cannot allocate memory" in caplog.messages
-
-
-def fail_as_some_do(
-    options: ServeOptions,
-    bound: socket.socket,
-    place: WorkerSlot,
-    failed: Connection,
-) -> None:
-    """A worker that is killed within what it says, or says all of it."""
-    del options, bound
-    if place.number == 0:
-        os.write(failed.fileno(), b"\0\0\0")
-        os.kill(os.getpid(), signal.SIGKILL)
-    failed.send("there is nothing to serve")
-    sys.exit(2)
-
-
-def test_a_worker_that_is_killed_within_what_it_says_keeps_no_other_from_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(server_processes, "work", fail_as_some_do)
-    with socket.socket() as bound:
-        supervisor = Supervisor(ServeOptions("trips", tmp_path, workers=2), bound, str(tmp_path))
-        supervisor.start_due()
-        first, second = (supervisor._running[number] for number in (0, 1))
-        for worker in (first, second):
-            worker.process.join(60)
-        supervisor._schedule_restart(0, first)
-        with pytest.raises(ConfigError, match="there is nothing to serve"):
-            supervisor._schedule_restart(1, second)
-    assert "worker 0 has died (killed by SIGKILL) and is restarted" in caplog.messages
-
-
-def test_the_parent_of_workers_imports_nothing_that_answers() -> None:
-    said = subprocess.run(
+@pytest.mark.slow
+def test_parent_of_workers_imports_no_tensorflow() -> None:
+    imported = subprocess.run(
         [
             sys.executable,
             "-c",
@@ -205,8 +148,8 @@ def test_the_parent_of_workers_imports_nothing_that_answers() -> None:
         text=True,
         check=True,
     ).stdout.split()
-    assert "prometheus_client" in said
-    assert not {"uvicorn", "starlette", "pyarrow", "tensorflow"} & {*said}
+    assert "prometheus_client" in imported
+    assert not {"uvicorn", "starlette", "pyarrow", "tensorflow"} & {*imported}
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
@@ -235,53 +178,27 @@ def wait_until_caught(process: subprocess.Popen[str]) -> None:
     raise AssertionError("it catches no SIGTERM")
 
 
-def of_session(session: int) -> list[psutil.Process]:
-    """Processes of a command, which has a session of its own."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except (ProcessLookupError, psutil.NoSuchProcess):
-            continue
-    return found
-
-
-def test_a_stop_at_any_moment_of_the_start_ends_a_server_well(
-    pushed: Pushed, tmp_path: Path
-) -> None:
-    model, taxi = str(pushed.serving), str(ROOT / "configs" / "taxi_daily.yaml")
-    serve = ["serve", "--model", model, "--port"]
-    schedule = ["schedule", "--config", taxi, "--output", str(tmp_path)]
-    # At once, among imports, while TensorFlow is imported or the model is loaded, with workers.
+@pytest.mark.slow
+def test_stop_at_any_moment_of_the_start_exits_with_0(pushed: Pushed, tmp_path: Path) -> None:
+    taxi = str(ROOT / "configs" / "taxi_daily.yaml")
+    serve = ["serve", "--model", str(pushed.serving), "--workers", "2", "--port"]
+    # Among imports, and while workers load the model.
     moments = [
-        (0.0, signal.SIGTERM, [*serve, str(free_port())]),
+        (0.3, signal.SIGTERM, ["schedule", "--config", taxi, "--output", str(tmp_path)]),
         (0.4, signal.SIGINT, [*serve, str(free_port())]),
-        (2.0, signal.SIGTERM, [*serve, str(free_port())]),
-        (2.5, signal.SIGTERM, [*serve, str(free_port()), "--workers", "2"]),
-        (0.3, signal.SIGTERM, schedule),
+        (2.5, signal.SIGTERM, [*serve, str(free_port())]),
     ]
-    started = [start(*arguments) for _, _, arguments in moments]
-    try:
-        for process in started:
-            wait_until_caught(process)
-        began = time.monotonic()
-        order = sorted(zip(moments, started, strict=True), key=lambda pair: pair[0][0])
-        for (after, number, _), process in order:
-            time.sleep(max(0.0, began + after - time.monotonic()))
-            os.killpg(process.pid, number)
-        for (after, number, _), process in order:
-            _, said = process.communicate(timeout=60)
-            assert process.returncode == 0, (after, number, said)
-            assert "Traceback" not in said, (after, number, said)
-            # multiprocessing's tracker of resources ends once it sees that all others have.
-            until = time.monotonic() + 10
-            while left := of_session(process.pid):
-                assert time.monotonic() < until, [one.cmdline() for one in left]
-                time.sleep(0.02)
-    finally:
-        for process in started:
-            process.kill()
+    for after, number, arguments in moments:
+        with start(*arguments) as process:
+            try:
+                wait_until_caught(process)
+                time.sleep(after)
+                os.killpg(process.pid, number)
+                _, printed = process.communicate(timeout=120)
+            finally:
+                process.kill()
+        assert process.returncode == 0, (after, number, printed)
+        assert "Traceback" not in printed, (after, number, printed)
 
 
 @pytest.mark.parametrize(
@@ -290,10 +207,9 @@ def test_a_stop_at_any_moment_of_the_start_ends_a_server_well(
         ("serve --port 80", True),
         ("schedule --config x.yaml", True),
         ("schedule --once --config x.yaml", False),
-        ("schedule --config x.yaml --check", False),
         ("run --output serve", False),
         ("", False),
     ],
 )
-def test_which_command_is_a_server(arguments: str, is_server: bool) -> None:
+def test_commands_that_run_until_a_stop(arguments: str, is_server: bool) -> None:
     assert runs_until_stopped(arguments.split()) == is_server

