@@ -1,4 +1,4 @@
-"""The naive prediction is the past label that is best, by metric."""
+"""The naive prediction is the best past label of each metric."""
 
 from __future__ import annotations
 
@@ -28,15 +28,11 @@ def test_the_best_past_label_is_chosen_by_metric():
     assert only.values["mae"] == pytest.approx((1.5 + 2 + 2 + 1.5) / 4)
 
 
-def test_a_model_that_is_not_better_than_a_past_label_is_told():
+def test_model_that_is_not_better_than_a_past_label_is_noted():
     naive = NaivePrediction({"mae": "y_lag_7"}, {"mae": 12.5})
-    assert naive.compare({"r2": 0.5, "mae": 10.0}) == (
-        "naive prediction: mae is 10, and 12.5 if y_lag_7 is the prediction"
-    )
+    assert "mae is 10, and 12.5 if y_lag_7" in naive.compare({"r2": 0.5, "mae": 10.0})
     for value in (12.5, float("nan")):
-        assert naive.compare({"mae": value}).startswith(
-            f"the model is not better than a past label: mae is {value:.4g}, and 12.5 if y_lag_7"
-        )
+        assert "not better" in naive.compare({"mae": value})
     assert not naive.compare({"r2": 0.5})
 
 

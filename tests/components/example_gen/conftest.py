@@ -19,6 +19,7 @@ from components.example_gen.formats import CsvSettings, ExampleGenSettings
 from components.example_gen.sources import make_source
 from components.example_gen.sources.surveys import merge_surveys
 from components.user_errors import find_user_error
+from tests.support.quick_beam import speed_up_beam
 from trainer_module.errors import DataError
 
 SPLITS = {"train": 2, "eval": 1}
@@ -48,8 +49,11 @@ def _exec_properties(
 
 
 @pytest.fixture
-def execute(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., standard_artifacts.Examples]:
+def execute(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., standard_artifacts.Examples]:
     """Runs an ExampleGen executor's `Do`; returns the artifact."""
+    speed_up_beam(monkeypatch)
 
     def run(
         folder: Path,

@@ -16,8 +16,6 @@ from tfx.proto import example_gen_pb2, range_config_pb2
 from components.beam_workers.options import IN_PROCESS_ARGS
 from components.example_gen.component import ArrowExampleGen, Driver
 from components.example_gen.formats import ExampleGenSettings
-from components.user_errors import find_user_error
-from trainer_module.errors import DataError
 
 Execution: TypeAlias = metadata_store_pb2.Execution
 
@@ -68,7 +66,8 @@ def count_rows(artifact: metadata_store_pb2.Artifact) -> int:
     return sum(1 for _ in tf.data.TFRecordDataset(shards, "GZIP"))
 
 
-def test_the_latest_span_is_read_once(tmp_path):
+@pytest.mark.slow
+def test_latest_span_is_read_once_and_then_cached(tmp_path):
     data = tmp_path / "data"
     write_span(data, 1, 30)
     write_span(data, 2, 40)
@@ -95,25 +94,6 @@ def test_the_latest_span_is_read_once(tmp_path):
     assert count_rows(artifacts[-1]) == 50
 
 
-def test_other_settings_are_not_served_from_the_cache(tmp_path):
-    data = tmp_path / "data"
-    write_span(data, 1, 30)
-    run(tmp_path, data)
-    with pytest.raises(Exception) as caught:  # noqa: PT011 - TFX and Beam may have wrapped it
-        run(tmp_path, data, label="lable")
-    error = find_user_error(caught.value)
-    assert isinstance(error, DataError)
-    assert "There is no label column 'lable'" in str(error)
-    executions, _ = read_store(tmp_path)
-    assert [e.last_known_state for e in executions] == [Execution.COMPLETE, Execution.FAILED]
-
-
-@pytest.mark.parametrize("data_format", ["images", "idx"])
-def test_a_label_must_not_take_the_images_name(data_format):
-    with pytest.raises(ValueError, match="must not be 'image'"):
-        ExampleGenSettings(format=data_format, label="image", task="multiclass")
-
-
 HOUR = 20454 * 24 + 8
 """The 1st of January 2026, at 8."""
 
@@ -124,8 +104,8 @@ def choose(
     """The span, its version and the globs that the executor is given."""
     splits = [example_gen_pb2.Input.Split(name=n, pattern=p) for n, p in patterns.items()]
     only = range_config_pb2.StaticRange(start_span_number=span, end_span_number=span)
-    asked = range_config_pb2.RangeConfig(static_range=only) if span is not None else None
-    processor = Driver(None).get_input_processor(splits, asked, str(folder))
+    chosen = range_config_pb2.RangeConfig(static_range=only) if span is not None else None
+    processor = Driver(None).get_input_processor(splits, chosen, str(folder))
     span, version = processor.resolve_span_and_version()
     assert processor.get_input_fingerprint(span, version)
     globs = [processor.get_pattern_for_span_version(p, span, version) for p in patterns.values()]
@@ -138,13 +118,13 @@ def write(folder: Path, *names: str) -> None:
         (folder / name).write_text("a\n1\n")
 
 
-def test_the_hour_that_is_asked_for(tmp_path):
+def test_configured_hour_is_resolved(tmp_path):
     write(tmp_path, "2026-01-01/08-1.csv", "2026-01-01/09-1.csv", "2026-01-02/08-1.csv")
     found = choose(tmp_path, {"all": "{YYYY}-{MM}-{DD}/{HH}-*.csv"}, HOUR)
     assert found == (HOUR, None, ["2026-01-01/08-*.csv"])
 
 
-def test_its_latest_version_in_every_split(tmp_path):
+def test_latest_version_of_the_hour_is_resolved_in_every_split(tmp_path):
     for split in ("train", "eval"):
         write(tmp_path, *(f"20260101/08/v{n}/{split}.csv" for n in (2, 10)))
         write(tmp_path, f"20260101/09/v11/{split}.csv")
@@ -153,12 +133,6 @@ def test_its_latest_version_in_every_split(tmp_path):
     assert found == (HOUR, 10, ["20260101/08/v10/train.csv", "20260101/08/v10/eval.csv"])
 
 
-def test_days_are_as_stock_has_them(tmp_path):
-    write(tmp_path, "2026-01-01/8-1.csv")
-    found = choose(tmp_path, {"all": "{YYYY}-{MM}-{DD}/*.csv"}, HOUR // 24)
-    assert found == (HOUR // 24, None, ["2026-01-01/*.csv"])
-
-
-def test_an_hour_has_to_be_asked_for(tmp_path):
-    with pytest.raises(ValueError, match=r"A split's pattern contains \{HH\}: give the span"):
+def test_hourly_pattern_without_a_span_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"\{HH\}"):
         choose(tmp_path, {"all": "{YYYY}-{MM}-{DD}/{HH}.csv"}, None)

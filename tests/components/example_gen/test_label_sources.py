@@ -64,36 +64,6 @@ def test_missing_label_column_is_refused(tmp_path: Path) -> None:
             check_table(settings, [str(file)])
 
 
-def tfrecord(path: Path, labels: list[str | None]) -> str:
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for label in labels:
-            values = {"name": b"x"} | ({"label": label.encode()} if label else {})
-            feature = {
-                name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-                for name, value in values.items()
-            }
-            example = tf.train.Example(features=tf.train.Features(feature=feature))
-            writer.write(example.SerializeToString())
-    return str(path)
-
-
-@pytest.mark.parametrize("rows", [600])  # A batch has 512 records.
-def test_tfrecords_without_a_label_have_none(tmp_path: Path, rows: int) -> None:
-    settings = settings_of("tfrecord")
-    files = [
-        tfrecord(tmp_path / "a.tfrecord", [None] * rows + ["b"]),
-        tfrecord(tmp_path / "b.tfrecord", [None] * rows),
-    ]
-    for data, expected in ((files, [None] * rows + ["b"] + [None] * rows), (files[1:], ["none"])):
-        source = make_source(settings)
-        groups = source.plan(data)
-        kinds = merge_surveys([source.survey(group) for group in groups], settings)
-        batches = [batch for group in groups for batch in source.read(group, kinds)]
-        found = [row.get("label") for batch in batches for row in batch.rows.to_pylist()]
-        wanted = [label and [label.encode()] for label in expected]
-        assert found == (wanted if len(wanted) > 1 else wanted * rows)
-
-
 DOLLARS = ["$22,500", "($1,234)", "$7.5", "N/A"], [22500.0, -1234.0, 7.5, None]
 EUROS = ["1.200,50 €", "€ 12", "-0,5 €", ""], [1200.5, 12.0, -0.5, None]
 THOUSANDS = ["22,500", "950", "1,234.5", "none"], [22500.0, 950.0, 1234.5, None]
@@ -141,20 +111,6 @@ def test_number_format_of_labels_is_independent_of_the_order_of_rows(tmp_path: P
             [list(source.read((str(file),), kinds[-1])) for file in folder.glob("*")]
     assert kinds[0] == kinds[1]
     assert kinds[0].label_number_format == kinds[1].label_number_format
-
-
-@pytest.mark.parametrize(
-    "labels",
-    [
-        ["1.234", "2.345", "$"],
-        ["18:30", "7:15"],
-    ],
-)
-def test_ambiguous_numbers_in_text_are_refused(
-    tmp_path: Path, read_error, labels: list[str]
-) -> None:
-    write(tmp_path, labels)
-    assert "task: regression" in read_error(tmp_path, label="price", task="regression")
 
 
 LABELS = "key,label\n"

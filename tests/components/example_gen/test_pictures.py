@@ -1,4 +1,4 @@
-"""Pictures of every kind: the model's graph sees what people see, and no file goes unmentioned."""
+"""Pictures of every kind are decoded to their pixels, and no file is left out without a note."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 from PIL import Image
@@ -115,18 +113,26 @@ CONVERTED = {
 
 @functools.cache
 def graph(channels: int) -> Callable[[tf.Tensor], tf.Tensor]:
-    """That of Transform and serving."""
+    """Decodes as Transform and serving do."""
     feature = ImageFeature(type="image", height=HEIGHT, width=WIDTH, channels=channels)
     return tf.function(lambda column: decode_images("image", column, feature))
 
 
+@pytest.fixture(scope="session")
+def graphs() -> None:
+    """Traces the graphs once for all tests."""
+    for channels in (1, 3):
+        seen(encode(COLOURS, "PNG"), channels)
+
+
 def seen(encoded: bytes, channels: int) -> np.ndarray:
-    """What the graph makes of a picture, in 0..255."""
+    """The decoded pixels of a picture, in 0..255."""
     return graph(channels)(tf.constant([[encoded]])).numpy()[0] * 255
 
 
+@pytest.mark.usefixtures("graphs")
 @pytest.mark.parametrize("kind", [*KEPT, *CONVERTED])
-def test_the_graph_sees_what_people_see(kind):
+def test_decoded_pixels_are_those_of_the_picture(kind):
     data, look = (KEPT | CONVERTED)[kind]
     picture = make_decodable(data)
     assert (picture.encoded == data) == (kind in KEPT) == (picture.converted_from is None)
@@ -142,17 +148,12 @@ def test_the_graph_sees_what_people_see(kind):
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "the file is empty"),
-        (b"a text", "no format of pictures begins with b'a text'"),
-        (encode(COLOURS, "WEBP")[:-9], "could not create decoder object"),
-        (encode(COLOURS, "JPEG")[:-9], "image file is truncated"),
-        (
-            encode(Image.fromarray(np.ones((2, 2), np.float32)), "TIFF"),
-            "it has 32 bits per channel",
-        ),
+        (b"", "empty"),
+        (b"a text", "a text"),
+        (encode(COLOURS, "JPEG")[:-9], "truncated"),
     ],
 )
-def test_what_is_no_picture_has_a_reason(data, reason):
+def test_invalid_picture_is_refused_with_a_reason(data, reason):
     with pytest.raises(DataError) as caught:
         make_decodable(data)
     assert reason in str(caught.value)
@@ -173,40 +174,37 @@ def write_pictures(folder: Path) -> None:
     (folder / "class1" / "old" / "1.png").write_bytes(encode(COLOURS, "PNG"))
 
 
-def test_no_file_goes_unmentioned(tmp_path, execute, read_split, refusal):
+@pytest.mark.slow
+def test_left_out_files_and_converted_pictures_are_noted(tmp_path, execute, read_split, refusal):
     write_pictures(tmp_path)
     message = refusal(tmp_path, "images", pattern="*/*")
-    assert f"Image {tmp_path}/class0/broken.png cannot be decoded (" in message
-    assert "leave out all files with broken pictures by data.on_bad_file: skip" in message
+    assert f"{tmp_path}/class0/broken.png" in message
+    assert "data.on_bad_file: skip" in message
     examples = execute(tmp_path, "images", pattern="*/*", on_bad_file="skip")
     assert sum(len(read_split(examples, split)) for split in ("train", "eval")) == 42
     strays, nested, empty, broken, converted, two_classes = read_notes(examples).sentences
-    assert strays == f"1 file left out, without a picture's extension: {tmp_path}/class1/notes.txt"
-    assert nested == f"1 folder left out, within class folders: {tmp_path}/class1/old"
-    assert empty == f"1 class folder without a picture: {tmp_path}/nothing"
-    assert broken.startswith(
-        f"1 broken picture is left out (data.on_bad_file: skip): {tmp_path}/class0/broken.png ("
-    )
-    assert converted.startswith("2 pictures were converted to PNG (GIF 1, JPEG 1): ")
-    assert converted.endswith("differently from picture viewers")
-    assert two_classes.startswith("label 'label' has 2 classes")
+    assert f"{tmp_path}/class1/notes.txt" in strays
+    assert f"{tmp_path}/class1/old" in nested
+    assert f"{tmp_path}/nothing" in empty
+    assert f"{tmp_path}/class0/broken.png" in broken
+    assert "(GIF 1, JPEG 1)" in converted
+    assert "2 classes" in two_classes
 
 
-def test_pictures_of_too_many_pixels_are_broken(tmp_path, execute, read_split, refusal):
-    """By their headers, and by that which the graph's decoder reads."""
+def test_picture_of_too_many_pixels_is_refused(tmp_path, execute, read_split, refusal):
     for number in range(20):
         data = encode(Image.new("L", (2, 2), number), "PNG")
         write_image(tmp_path / f"class{number % 2}" / f"{number}.png", data)
     larger = encode(Image.new("L", (9, 8)), "WEBP")
     (tmp_path / "class0" / "large.webp").write_bytes(larger)
     message = refusal(tmp_path, "images", pattern="*/*", max_pixels=70)
-    assert f"Image {tmp_path}/class0/large.webp cannot be decoded (it is a WEBP of 9 x 8" in message
-    assert "more than the 70 that max_pixels allows" in message
+    assert f"{tmp_path}/class0/large.webp" in message
+    assert "max_pixels" in message
     examples = execute(tmp_path, "images", pattern="*/*", max_pixels=70, on_bad_file="skip")
     assert sum(len(read_split(examples, split)) for split in ("train", "eval")) == 20
 
 
-def test_bmp_whose_rows_begin_at_the_top_becomes_a_png():
+def test_top_down_bmp_is_converted_to_png():
     """The graph's decoder dies of it."""
     data = encode(COLOURS, "BMP")
     rows = np.asarray(COLOURS)[:, :, ::-1]
@@ -218,46 +216,13 @@ def test_bmp_whose_rows_begin_at_the_top_becomes_a_png():
     np.testing.assert_allclose(seen(picture.encoded, 3), PIXELS, atol=0.51)
 
 
-def example(photo: bytes, label: int) -> bytes:
-    values = {
-        "photo": tf.train.Feature(bytes_list=tf.train.BytesList(value=[photo])),
-        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
-    }
-    return tf.train.Example(features=tf.train.Features(feature=values)).SerializeToString()
-
-
-@pytest.mark.parametrize("column", ["parquet", "tfrecord"])
-def test_encoded_pictures_of_a_table_are_measured(tmp_path, refusal, execute, column):
-    photos = [encode(Image.new("L", (2, 2 + (number == 7)), number), "PNG") for number in range(30)]
-    if column == "parquet":
-        table = pa.table({"photo": photos, "label": [number % 2 for number in range(30)]})
-        pq.write_table(table, tmp_path / "rows.parquet")
-    else:
-        with tf.io.TFRecordWriter(str(tmp_path / "rows.tfrecord")) as writer:
-            for number, photo in enumerate(photos):
-                writer.write(example(photo, number % 2))
-    given = {"encoded_pictures": ["photo"], "pattern": "rows*"}
-    message = refusal(tmp_path, column, max_pixels=4, **given)
-    assert "Column 'photo' does not hold a picture that can be decoded in row 8" in message
-    assert "it is a PNG of 2 x 3 pixels, more than the 4 that max_pixels allows" in message
-    execute(tmp_path, column, **given)
-
-
-@pytest.mark.parametrize("stratify", [False, True])
-def test_pictures_that_are_all_broken_are_refused(tmp_path, refusal, stratify):
-    for name in ("cat", "dog"):
-        write_image(tmp_path / name / "1.png", b"no picture")
-    message = refusal(tmp_path, "images", pattern="*/*", on_bad_file="skip", stratify=stratify)
-    assert "No picture can be read: 2 broken pictures are left out" in message
-
-
 def write_image(path: Path, data: bytes) -> None:
     """Writes a file, and its folder where missing."""
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)
 
 
-def test_images_keep_their_bytes_and_take_their_folders_name(tmp_path, read_rows):
+def test_pictures_have_their_bytes_and_the_label_of_their_folder(tmp_path, read_rows):
     files = {
         "cat/1.png": encode(GREYS, "PNG"),
         "cat/2.JPG": encode(GREYS, "JPEG"),
@@ -271,25 +236,3 @@ def test_images_keep_their_bytes_and_take_their_folders_name(tmp_path, read_rows
     rows = read_rows(tmp_path, "images", pattern="*/*", label="animal")
     found = sorted((row["animal"][0], row["image"][0]) for row in rows)
     assert found == sorted((name[:3].encode(), data) for name, data in files.items())
-
-
-def test_every_shard_of_images_has_all_classes(tmp_path, execute, read_split):
-    for number in range(1100):
-        write_image(
-            tmp_path / f"class{number % 2}" / f"{number}.png",
-            encode(Image.new("L", (1, 1), number // 5), "PNG"),
-        )
-    examples = execute(tmp_path, "images", pattern="*/*")
-    shards = sorted(Path(examples.uri, "Split-train").iterdir())
-    assert [shard.name for shard in shards] == [
-        f"data_tfrecord-0000{shard}-of-00003.gz" for shard in range(3)
-    ]
-    for shard in shards:
-        records = list(tf.data.TFRecordDataset(str(shard), "GZIP").as_numpy_iterator())
-        labels = {
-            tf.train.Example.FromString(record).features.feature["label"].bytes_list.value[0]
-            for record in records
-        }
-        assert labels == {b"class0", b"class1"}
-    total = len(read_split(examples, "train")) + len(read_split(examples, "eval"))
-    assert total == 1100

@@ -20,37 +20,19 @@ TABLE = pa.table({"x": [i / 4 for i in range(240)], "label": [i % 2 for i in ran
 FILES = 40
 
 
-def write_tfrecord(table: pa.Table, path: str) -> None:
-    with tf.io.TFRecordWriter(path) as writer:
-        for row in table.to_pylist():
-            example = tf.train.Example()
-            example.features.feature["x"].float_list.value.append(row["x"])
-            example.features.feature["label"].int64_list.value.append(row["label"])
-            writer.write(example.SerializeToString())
-
-
-@pytest.mark.parametrize(
-    ("data_format", "write"),
-    [
-        ("csv", pa_csv.write_csv),
-        ("tfrecord", write_tfrecord),
-    ],
-)
-def test_they_share_shards(
+def test_small_files_share_shards_with_the_rows_and_splits_of_one_file(
     tmp_path: Path,
     execute: Callable[..., Any],
     read_split: Callable[..., list[bytes]],
-    data_format: str,
-    write: Callable[[pa.Table, str], None],
 ) -> None:
     rows = TABLE.num_rows // FILES
     found = []
     for folder, size in (("many", rows), ("one", TABLE.num_rows)):
         (tmp_path / folder).mkdir()
         for start in range(0, TABLE.num_rows, size):
-            path = tmp_path / folder / f"{start:03d}.{data_format}"
-            write(TABLE.slice(start, size), str(path))
-        examples = execute(tmp_path / folder, data_format)
+            path = tmp_path / folder / f"{start:03d}.csv"
+            pa_csv.write_csv(TABLE.slice(start, size), str(path))
+        examples = execute(tmp_path / folder)
         assert len(list(Path(examples.uri).glob("Split-train/*"))) <= (1 if folder == "one" else 16)
         found.append(
             {split: sorted(values_of(read_split(examples, split))) for split in ("train", "eval")}
@@ -64,7 +46,7 @@ def values_of(records: list[bytes]) -> list[float]:
     return [example.features.feature["x"].float_list.value[0] for example in examples]
 
 
-def test_shards_are_made_by_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_shards_depends_on_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small files together up to a size, a large one alone; of a very large one not too many."""
     monkeypatch.setattr(planning, "_BUNDLE_BYTES", 100)
     monkeypatch.setattr(planning, "_SHARD_BYTES", 1000)

@@ -1,0 +1,29 @@
+"""Integers of 64 bits: kept where they are integers, rounded where the column has fractions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from components.example_gen.columns.encoded import ColumnKind, encode_typed
+
+LARGE = 1782218195625938945
+
+
+def test_large_integers_become_the_nearest_floats() -> None:
+    column = encode_typed("x", pa.array([LARGE, 1, None]), ColumnKind.FLOAT, "t.parquet")
+    assert column.to_pylist() == [[float(np.float32(LARGE))], [1.0], []]
+
+
+@pytest.mark.parametrize("nulls", [0, 3])
+def test_json_lines_with_ids_of_19_digits_are_read(tmp_path: Path, generate, nulls: int) -> None:
+    lines = [{"id": LARGE + n, "x": n, "label": n % 2} for n in range(40)]
+    lines += [{"id": None, "x": n, "label": n % 2} for n in range(nulls)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    examples = [one for split in generate(tmp_path, "jsonl").values() for one in split]
+    ids = {value for e in examples for value in e.features.feature["id"].int64_list.value}
+    assert ids == {LARGE + n for n in range(40)}
