@@ -285,8 +285,8 @@ def _convert(values: pa.Array, kind: ColumnKind) -> pa.Array:
     if kind is ColumnKind.INT:
         return values.cast(target)
     if kind is ColumnKind.FLOAT:
-        # Arrow does not cast decimals to float32 directly.
-        return values.cast(pa.float64()).cast(target, safe=False)
+        # Arrow does not cast decimals to float32 directly; large integers are rounded.
+        return values.cast(pa.float64(), safe=False).cast(target, safe=False)
     if types.is_timestamp(values.type):
         zone = "Z" if values.type.tz else ""
         text = values.cast(pa.timestamp(values.type.unit)).cast(pa.string())
