@@ -67,5 +67,5 @@ def train_in_cluster(
     folders = {name: str(directory / name) for name in ("backup", "scratch")}
     order = directory / "order.json"
     order.write_text(json.dumps({"arguments": arguments, **folders}))
-    run_script(SUPPORT / "cluster_run.py", str(order))
+    run_script(SUPPORT / "cluster_run.py", str(order), timeout=500)
     return read_record(fn_args.serving_model_dir)

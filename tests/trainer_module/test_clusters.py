@@ -12,7 +12,7 @@ from tests.support.trainings import train_in_cluster
 from tests.support.warm_data import dense, layer, load
 from trainer_module.settings import Loop
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 def test_workers_in_step_have_the_losses_of_one_process(

@@ -339,4 +339,4 @@ def test_other_models_have_the_same_losses_on_replicas(
     options = {"batch_size": {"global": 32}, "epochs": 2, **train_settings}
     alone = train(data, tmp_path / "alone", **options)
     shared = train(data, tmp_path / "shared", Loop.CUSTOM, strategy="mirrored", **options)
-    assert shared["loss"] == pytest.approx(alone["loss"], rel=1e-4)
+    assert shared["loss"] == pytest.approx(alone["loss"], rel=1e-3)

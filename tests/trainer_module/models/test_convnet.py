@@ -90,7 +90,11 @@ def test_augmentation_can_be_switched_off() -> None:
 @pytest.mark.slow
 def test_default_network_learns_from_a_few_pictures(digits: Transformed, tmp_path: Path) -> None:
     settings = TrainerSettings.model_validate(
-        {"label": "digit", "task": "multiclass", "features": digits.settings.features}
+        {
+            "label": "digit",
+            "task": "multiclass",
+            **digits.settings.model_dump(mode="json", include={"features"}),
+        }
     )
     data = replace(digits, settings=settings)
     assert settings.model.kind == "convnet"

@@ -18,7 +18,7 @@ from tests.support.trainings import begin, open_training, train_whole
 from trainer_module.errors import TrainingError
 from trainer_module.problem import Problem
 from trainer_module.runtime import WorkerContext
-from trainer_module.settings import Loop, ModelSettings
+from trainer_module.settings import ModelSettings
 from trainer_module.settings.optimize import PruneSettings
 from trainer_module.trainer import run_fn
 from trainer_module.training.compression import (
@@ -81,7 +81,7 @@ def test_short_trainings_prune_too() -> None:
 
 @pytest.mark.slow
 def test_sparsity_is_reached_and_kept_on_replicas(trips: Transformed, tmp_path: Path) -> None:
-    options = {"strategy": "central_storage", "batch_size": 16, "loop": Loop.CUSTOM}
+    options = {"strategy": "central_storage", "batch_size": 16}
     job = train_whole(prepare(trips, tmp_path, {"sparsity": 0.75}, **options))
     for values in kernels(job.model):
         assert zeros(values) == pytest.approx(0.75, abs=0.6 / values.size)

@@ -42,7 +42,7 @@ def fake_quantizations(path: str) -> int:
 def test_quantised_and_pruned_network_learns_and_is_exported(
     shades: Transformed, tmp_path: Path
 ) -> None:
-    train = {"epochs": 5, "strategy": "mirrored", "batch_size": 8}
+    train = {"epochs": 5, "loop": "custom", "batch_size": 16}
     fn_args = shades.fn_args(tmp_path, train=train, optimize={"quantize": "qat", "prune": {}})
     run_fn(fn_args)
     record = read_record(fn_args.serving_model_dir)
