@@ -69,8 +69,8 @@ def test_missing_column_is_refused_at_its_key(
         (tmp_path / "a.csv").rename(tmp_path / "1" / "a.csv")
         os.utime(tmp_path / "1" / "a.csv", (1.7e9, 1.7e9))
     path = "{SPAN}/a.csv" if "drift" in changes else "a.csv"
-    shown = f"{key}: the data has no column `sizes`; did you mean `size`?"
-    assert refused(tmp_path, path, **changes) == shown
+    shown = f"{key}: the data has no column `sizes`"
+    assert refused(tmp_path, path, **changes).startswith(shown)
     # What was there and is gone is judged by ExampleValidator.
     schema = tmp_path / "output" / "seen" / "schema.pbtxt"
     schema.parent.mkdir(parents=True, exist_ok=True)

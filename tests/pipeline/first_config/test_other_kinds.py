@@ -34,8 +34,8 @@ def archive(name: str) -> bytes:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("a.xlsx", archive("xl/book.xml"), "is an Excel workbook, which cannot be read: save its"),
-        ("a.zip", archive("rows.csv"), "a zip archive, which cannot be read: unzip it by `unzip a"),
+        ("a.xlsx", archive("xl/book.xml"), "is an Excel workbook"),
+        ("a.zip", archive("rows.csv"), "`unzip a"),
         ("a.csv", b"\x1f\x8b\x08" + bytes(99), "rename it by `mv a.csv a.csv.gz`"),
         ("a.csv", "\n\n <!DOCTYPE html>\n<p>gone</p>", "is an HTML page, which cannot be read"),
         ("a.json", json.dumps(FLOWERS), "`jq -c '.[]' a.json > rows.jsonl`"),
@@ -58,9 +58,9 @@ def test_unreadable_file_is_refused(
     [
         (
             "https://example.com/a.csv",
-            "download it, for example by `curl -LO https://example.com/a",
+            "`curl -LO https://example.com/a",
         ),
-        ("/dev/stdin", "is a pipe or a device: write the data into a file"),
+        ("/dev/stdin", "is a pipe or a device"),
     ],
 )
 def test_remote_path_or_device_is_refused(path: str, words: str) -> None:
@@ -122,9 +122,7 @@ def test_tables_beside_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "name the table alone by shop/rows.csv" in refusal("shop")
     names = [{"photo": f"{n}.png", "kind": "ab"[n % 2]} for n in range(6)]
     written(tmp_path, {"shop/rows.csv": text(names)})
-    assert "names '4.png', which is not in shop, although 4 of the first 6 pictures" in refusal(
-        "shop"
-    )
+    assert "names '4.png'" in refusal("shop")
     masks = {f"seg/{kind}/{n}.png": picture(n) for kind in ("images", "masks") for n in range(4)}
     written(tmp_path, masks)
     assert "no classes" in refusal("seg")

@@ -115,7 +115,7 @@ def _task(spec: Any) -> Any:
         (lambda s, _: _task(s).update(cachingOptions={"enableCache": True}), "is cached"),
         (
             lambda s, _: _task(s)["retryPolicy"].update(backoffMaxDuration="300s"),
-            "1 retries of up to 7200 s do not fit into backoffMaxDuration, 300 s",
+            "backoffMaxDuration, 300 s",
         ),
         (
             lambda s, _: _container(s)["env"].append(

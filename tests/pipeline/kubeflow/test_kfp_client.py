@@ -63,17 +63,17 @@ def test_refused_connection_is_unavailable() -> None:
         (
             Answer(200, "<html>Log in</html>", "text/html; charset=utf-8"),
             ConfigError,
-            "returned a web page (text/html; charset=utf-8) instead of JSON: the page may be a log",
+            "text/html",
         ),
         (
             Answer(403, error_body("User 'ada' is not authorized\nand a stack trace")),
             ConfigError,
-            "you may not read its health (403): User 'ada' is not authorized",
+            "(403): User 'ada' is not authorized",
         ),
         (
             Answer(503, "upstream connect error", "text/plain"),
             UnavailableError,
-            "cannot read its health now (503 Service Unavailable): upstream connect error",
+            "503 Service Unavailable",
         ),
     ],
     ids=[

@@ -53,7 +53,7 @@ def test_import_is_fast_and_loads_no_library() -> None:
 def test_init_writes_a_config_as_the_command(folder: Path) -> None:
     text = Path("config.yaml").read_text()
     assert "by `scopeline init customers.csv --label churned`" in text
-    with pytest.raises(ConfigError, match=r"config\.yaml exists: add force=True to replace it"):
+    with pytest.raises(ConfigError, match=r"config\.yaml exists: add force=True"):
         scopeline.init("customers.csv", label="churned")
 
 

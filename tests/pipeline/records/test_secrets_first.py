@@ -35,7 +35,7 @@ def test_a_command_without_its_secret_changes_nothing(
     done = CliRunner().invoke(local_runner.app, [*command, *options])
     assert isinstance(done.exception, ConfigError), done.output
     assert str(done.exception).startswith(
-        "notify.webhook.secret_variable: the environment variable HOOK_KEY is not set, or is empty;"
+        "notify.webhook.secret_variable: the environment variable HOOK_KEY"
     )
     assert not list(tmp_path.iterdir())
 
@@ -48,5 +48,5 @@ def test_scheduled_check_without_its_secret_starts_nothing(
     command = ["schedule", "--once", "--set", "schedule.on_new_data=true"]
     done = CliRunner().invoke(local_runner.app, [*command, *options])
     assert done.exit_code == 2
-    assert "the environment variable HOOK_KEY is not set, or is empty" in done.output
+    assert "the environment variable HOOK_KEY" in done.output
     assert not (tmp_path / "digits" / "runs").exists()

@@ -95,7 +95,7 @@ def test_show_reads_results_from_the_summary(output: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("show", "Trainr"), "Trainr: there is no such component; did you mean `Trainer`?"),
+        (("show", "Trainr"), "Trainr: there is no such component"),
         (("show", "Trainer", "--run", "2027"), "run 2027: pipeline cars has no such run"),
     ],
 )

@@ -17,8 +17,6 @@ from tests.support.artifact_reading import Reading, config_of
 from tests.support.evaluation_artifacts import Evaluations
 from tests.support.small_components import TRAINED, Train, checks, play, training
 
-pytestmark = pytest.mark.slow
-
 DRIFT = {"columns": {"side": {"infinity_norm": 0.2}}}
 
 

@@ -51,6 +51,7 @@ def ended(tmp_path: Path, evaluations: Evaluations) -> Recording:
     return recording
 
 
+@pytest.mark.proof
 def test_details_of_a_run_are_complete(ended: Recording) -> None:
     cost = StepCost(cpu_seconds=1.5, peak_bytes=2, written_bytes=3)
     ended.observer.conclude(None)

@@ -14,8 +14,6 @@ from pipeline.runs.evaluation_report import (
 )
 from tests.support.evaluation_artifacts import PLANS, ROWS, Evaluations, Measured
 
-pytestmark = pytest.mark.slow
-
 
 def read(measured: Measured) -> EvaluationReport:
     return read_evaluation(measured.uri, measured.config.criteria, measured.blessed)

@@ -15,8 +15,6 @@ from tests.support.evaluation_artifacts import Evaluations, config_of
 from tests.support.recording import Recording
 from tests.support.small_components import Break, checks, play
 
-pytestmark = pytest.mark.slow
-
 
 def test_summary_is_there_before_anything_ran(tmp_path: Path) -> None:
     recording = Recording(tmp_path, config_of({}), spans=2)

@@ -86,6 +86,7 @@ def other_rows(plans: Plans) -> Iterator[None]:
     plans.pipeline.write()
 
 
+@pytest.mark.usefixtures("followed_imports")
 def test_a_pipeline_that_never_ran_begins_at_its_beginning(tmp_path: Path) -> None:
     pipeline = TinyPipeline(tmp_path)
     pipeline.write()
@@ -171,7 +172,7 @@ def test_slices_change_checks_and_evaluation(plans: Plans) -> None:
 
 
 def test_a_column_that_is_not_there_is_refused(plans: Plans) -> None:
-    with pytest.raises(DataError, match=r"evaluate.slices.0: the schema has no column `sid`; did"):
+    with pytest.raises(DataError, match=r"evaluate.slices.0: the schema has no column `sid`"):
         plans(evaluate={"slices": ["sid"]})
 
 

@@ -137,7 +137,7 @@ def retention_of(config: PipelineConfig, pipeline: Pipeline) -> Retention:
     return Retention(*kept, pipeline.layout, pipeline.event_log)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     """One evaluation alone: those that other modules share take longer."""
     folder = tmp_path_factory.mktemp("measured")
