@@ -9,7 +9,6 @@ import pytest
 
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.data_check import (
-    MAX_CONFIG_BYTES,
     MAX_NAME_LENGTH,
     SCRATCH_FOLDER,
     TOKEN_FOLDER,
@@ -146,14 +145,8 @@ def test_cron_expression_comes_at_least_as_often_as_the_poll() -> None:
     [
         ({"kubeflow": {}}, "kubeflow.image"),
         ({"schedule": None}, "schedule.on_new_data"),
-        ({"schedule": {"cron": "0 3 * * *"}}, "cron"),
     ],
 )
 def test_config_without_data_to_check_is_refused(sections: dict[str, Any], place: str) -> None:
     with pytest.raises(ConfigError, match=place):
         make_check_manifest(make_config(**sections), "name: taxi_daily\n")
-
-
-def test_config_larger_than_a_config_map_is_refused() -> None:
-    with pytest.raises(ConfigError, match="1,048,576"):
-        make_check_manifest(make_config(), "#" * (MAX_CONFIG_BYTES + 1))

@@ -155,17 +155,6 @@ def test_image_runs_from_any_folder_without_being_installed(
     assert found == code_hash()
 
 
-def test_dependencies_are_a_layer_below_the_code() -> None:
-    names = [rest for name, rest in last_stage() if name == "COPY"]
-    assert [rest.split()[0] for rest in names] == ["--from=dependencies", "--from=code"]
-    above = [source for sources, _ in context_copies()[:1] for source in sources]
-    assert above == ["pyproject.toml", "setup.py", "uv.lock"]
-    (install,) = [rest for name, rest in read_instructions() if "uv sync" in rest]
-    assert {"--locked", "--no-dev", "--no-install-project", "--compile-bytecode"} <= set(
-        install.split()
-    )
-
-
 def test_image_runs_as_a_numeric_user_and_writes_below_tmp() -> None:
     stage = dict(last_stage())
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", stage["USER"])
@@ -231,36 +220,3 @@ def test_make_image_without_docker_exits_with_the_reason(
     assert done.returncode == code
     assert re.search(error, done.stderr, re.DOTALL)
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("inspect", "info", "problem"),
-    [
-        ("echo 'Driver:        docker-container'", ":", None),
-        (
-            "echo 'Driver: docker'",
-            "echo '[[Backing Filesystem extfs]]'",
-            "docker buildx create",
-        ),
-    ],
-)
-def test_pushed_image_has_an_sbom_and_provenance(
-    inspect: str, info: str, problem: str | None, tmp_path: Path
-) -> None:
-    recorded = tmp_path / "arguments"
-    docker = f"""case "$1 $2" in
-"buildx inspect") {inspect};;
-"info "*) {info};;
-"buildx build") echo "$@" >> {recorded};;
-esac"""
-    done = make_image(tmp_path, "example.com/a:1", "--push", docker=docker)
-    if problem is None:
-        assert done.returncode == 0, done.stderr
-        words = recorded.read_text().split()
-        assert {"--push", "--sbom=true", "--provenance=mode=max", "--tag=example.com/a:1"} <= {
-            *words
-        }
-    else:
-        assert done.returncode == 2
-        assert problem in done.stderr
-        assert not recorded.exists()

@@ -136,21 +136,6 @@ def test_service_and_autoscaler_select_tf_serving() -> None:
     assert "replicas" not in deployment["spec"]
 
 
-def test_kserve_has_the_folder_and_server_of_the_deployment() -> None:
-    service = read("inference-service.yaml")["InferenceService"]
-    assert service["apiVersion"] == "serving.kserve.io/v1beta1"
-    assert set(service["spec"]) == {"predictor"}
-    predictor = service["spec"]["predictor"]
-    assert set(predictor) <= {"minReplicas", "maxReplicas", "scaleMetric", "scaleTarget", "model"}
-    model = predictor["model"]
-    assert set(model) <= {"modelFormat", "runtimeVersion", "storageUri", "resources"}
-    assert model["modelFormat"] == {"name": "tensorflow"}
-    assert model["storageUri"] == f"pvc://{claim_name()}/{pushed_folder()}"
-    serving = read("serving.yaml")["Deployment"]["spec"]["template"]["spec"]["containers"][0]
-    assert serving["image"] == f"tensorflow/serving:{model['runtimeVersion']}"
-    assert model["resources"] == serving["resources"]
-
-
 def test_scopeline_server_mounts_the_pushed_folder_and_has_valid_options() -> None:
     manifests = read("server.yaml")
     pod = manifests["Deployment"]["spec"]["template"]["spec"]

@@ -32,7 +32,7 @@ def test_map_of_folders_is_complete() -> None:
     assert [str(path) for path in paths if not (ROOT / path).exists()] == []
     rooms = {path.relative_to(ROOT) for r in ROOTS for path in (ROOT / r).glob("*/")}
     unnamed = sorted(str(r) for r in rooms - set(paths) if (ROOT / r / "__init__.py").exists())
-    assert unnamed == [], "a line in CONTRIBUTING.md says what belongs in them"
+    assert unnamed == [], "describe them in CONTRIBUTING.md"
 
 
 def test_paths_named_on_pages_exist() -> None:

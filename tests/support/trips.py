@@ -17,7 +17,7 @@ def trips(seed: int, rows: int, **changed: Any) -> pa.RecordBatch:
     random = np.random.default_rng(seed)
     fare = random.lognormal(2.3, 0.8, rows)
     columns = {
-        # One in some hundred is beyond all measure, so that the largest says nothing.
+        # One in some hundred is an outlier.
         "fare": np.where(random.random(rows) < 0.003, fare * 100, fare).astype(np.float32),
         "tip": np.where(random.random(rows) < 0.6, 0, random.gamma(2, 2, rows)),
         "seats": random.choice([1, 2, 4, 6], rows, p=[0.7, 0.2, 0.06, 0.04]),

@@ -58,6 +58,23 @@ def test_taxi_data_gives_the_examples_of_tfx(tmp_path, generate):
     assert ours == stock
 
 
+def test_rows_become_examples(tmp_path, generate):
+    write_csv(tmp_path / "a.csv", rows=[*ROWS[:20], "1,,0.5,", "2,7,,last"])
+    examples = [e.features.feature for split in generate(tmp_path).values() for e in split]
+    rows = sorted(
+        (
+            *row["label"].int64_list.value,
+            list(row["number"].float_list.value),
+            list(row["share"].float_list.value),
+            list(row["name"].bytes_list.value),
+        )
+        for row in examples
+    )
+    plain = [(i % 3, [i], [i / 8], [b"name %d" % i]) for i in range(20)]
+    assert rows == sorted([*plain, (1, [], [0.5], []), (2, [7], [], [b"last"])])
+
+
+@pytest.mark.slow
 def test_cells_are_read_as_by_tfx(tmp_path, generate):
     columns = {
         "integers": ["1", "", "-3", "+5", "007", " 8 ", "9223372036854775807"],

@@ -20,6 +20,7 @@ TABLE = pa.table({"x": [i / 4 for i in range(240)], "label": [i % 2 for i in ran
 FILES = 40
 
 
+@pytest.mark.slow
 def test_small_files_share_shards_with_the_rows_and_splits_of_one_file(
     tmp_path: Path,
     execute: Callable[..., Any],

@@ -1,4 +1,4 @@
-"""Where rows are dated, and a random split misleads."""
+"""Random splits of dated rows are found where labels move with time."""
 
 from __future__ import annotations
 
@@ -51,17 +51,10 @@ def drifting(random: np.random.Generator) -> np.ndarray:
     return random.random(5_000) < np.linspace(0.1, 0.6, 5_000)
 
 
-def test_a_slight_drift_of_very_many_rows_is_not_told() -> None:
-    random = np.random.default_rng(0)
-    labels = class_labels(random.random(20_000) < np.linspace(0.25, 0.35, 20_000))
-    assert find_similarity({"date": np.arange(20_000.0)}, labels) is None
-
-
 @pytest.mark.parametrize(
     ("make", "encode", "most"),
     [
         (counts, rank_labels, 1),
-        (lambda random: np.cumsum(random.normal(size=60)), rank_labels, 1),
         (lambda random: np.linspace(0, 3, 200) + random.normal(size=200), rank_labels, 4),
         (drifting, class_labels, 256),
     ],
@@ -96,60 +89,34 @@ def independent(random: np.random.Generator, shape: int) -> tuple[np.ndarray, np
     return np.repeat(np.arange(60.0), 10)[kept], rank_labels(labels[kept])
 
 
-def test_labels_that_are_independent_are_found_in_one_table_of_two_hundred_at_most() -> None:
-    tables = [independent(np.random.default_rng(seed), seed % 4) for seed in range(400)]
+def test_independent_labels_are_seldom_found() -> None:
+    tables = [independent(np.random.default_rng(seed), seed % 4) for seed in range(200)]
     found = [find_similarity({"date": dates}, labels) for dates, labels in tables]
-    assert sum(similarity is not None for similarity in found) <= 2
+    assert sum(similarity is not None for similarity in found) <= 1
 
 
-def test_a_random_split_of_dated_rows_is_said_with_the_lines_that_decide() -> None:
+def test_random_split_of_dated_rows_is_found() -> None:
     found = review(days(), walk())
     assert found is not None
     assert found.misleads
-    assert found.found.startswith(
-        'column "date" holds the date of each row, and labels of neighbouring dates are more alike'
-        " than chance explains (correlation 0.9"
-    )
-    assert found.found.endswith(
-        "to evaluate on the newest rows: data: {order_by: date}; to keep the random split: data: "
-        "{order_by: null}"
-    )
+    assert 'column "date"' in found.found
+    assert "{order_by: date}" in found.found
     noise = np.random.default_rng(0).normal(size=DAYS)
     assert review(days(), noise) is None
     assert review(days(), walk(), "birth_date") is None
     assert review(days(19), walk(19)) is None, "too few to split by"
 
 
-def test_split_by_a_date_asks_which_is_meant() -> None:
-    noise = np.random.default_rng(0).normal(size=DAYS)
-    asked = review(days(), noise, group="date")
-    assert asked == SplitFinding(
-        'data.split_by assigns whole dates of column "date" to the splits at random; to evaluate '
-        "on the newest rows: data: {order_by: date} in place of split_by; to keep the random split:"
-        " data: {order_by: null}",
-        misleads=False,
-    )
-    found = review(days(), walk(), group="date")
-    assert found is not None
-    assert found.misleads
-    assert review(days(), walk(), group="x") is None, "groups are kept together for a reason"
-
-
 @pytest.mark.parametrize(
     ("name", "values", "formats", "hint"),
     [
         ("date", days(text="%d.%m.%Y"), {}, ", with dates written as 2026-01-31"),
-        ("d", days(text="%d|%m|%Y"), {"d": "%d|%m|%Y"}, ", with dates written as 2026-01-31"),
         ("created_at", pa.array(1.6e9 + 86_400 * np.arange(DAYS)), {}, ""),
-        ("created_at", pa.array(1_600_000_000_000 + np.arange(DAYS)), {}, ""),
-        ("when", pa.array(20_000_000 + np.arange(DAYS)), {"when": None}, ""),
         ("id", pa.array(np.arange(DAYS)), {"id": None}, None),
-        ("size", pa.array(1.6e9 + np.arange(DAYS)), {}, None),
         ("time", pa.array(np.arange(DAYS)), {}, None),
-        ("word", pa.array([b"red", b"blue"] * (DAYS // 2)), {}, None),
     ],
 )
-def test_what_dates_rows(
+def test_columns_that_date_the_rows(
     name: str, values: pa.Array, formats: dict[str, str | None], hint: str | None
 ) -> None:
     found = review(values, walk(), name, formats=formats)

@@ -1,9 +1,8 @@
-"""Drift between spans: small and heavy-tailed ones that are alike alarm nobody, a real one does."""
+"""Small and heavy-tailed spans that are alike have no drift by chance, a real drift is found."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,7 +21,7 @@ DRIFT = {"columns": {name: {"jensen_shannon": 0.05} for name in NUMBERS}}
 
 
 class Spans:
-    """The statistics and examples of spans, and what ExampleValidator makes of two of them."""
+    """The statistics and examples of spans, and the drift between two of them."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -41,32 +40,36 @@ class Spans:
         self._found[name] = generate_statistics_in_memory(rows, tfdv.StatsOptions()), examples
 
     def compare(self, older: str, newer: str) -> list[Anomaly]:
-        """What is said of the columns that drifted."""
+        """The anomalies of columns that drifted."""
         (before, _), (now, examples) = self._found[older], self._found[newer]
         validation = Validation(self._root / f"{newer} since {older}", before, "company")
         found = validation.run(now, DRIFT, "warn", splits=["train"], examples=examples)
         return [one for one in found if one.is_drift]
 
 
-@pytest.fixture(scope="module", params=[200, 2000])
-def spans(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Spans:
-    """Thirty days of the same data, and days of which a column is in another unit."""
-    made = Spans(tmp_path_factory.mktemp(f"spans of {request.param}"))
-    for day in range(31):
-        made.add(f"day {day}", trips(day, request.param))
+ROWS, DAYS = 200, 20
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def spans(tmp_path_factory: pytest.TempPathFactory) -> Spans:
+    """Days of the same data, and days of which a column is in another unit."""
+    made = Spans(tmp_path_factory.mktemp("spans"))
+    for day in range(DAYS + 1):
+        made.add(f"day {day}", trips(day, ROWS))
     for name in NUMBERS:
-        made.add(name, trips(99, request.param, **{name: lambda values: values * 10}))
+        made.add(name, trips(99, ROWS, **{name: lambda values: values * 10}))
     return made
 
 
-def test_thirty_clean_spans_alarm_nobody(spans: Spans) -> None:
-    found = [spans.compare(f"day {day}", f"day {day + 1}") for day in range(30)]
+def test_clean_spans_have_no_drift(spans: Spans) -> None:
+    found = [spans.compare(f"day {day}", f"day {day + 1}") for day in range(DAYS)]
     assert [str(one) for anomalies in found for one in anomalies] == []
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_a_column_times_ten_is_found_in_the_first_span(spans: Spans, name: str) -> None:
+def test_column_times_ten_drifts_in_the_first_span(spans: Spans, name: str) -> None:
     (found,) = spans.compare("day 0", name)
     assert (found.column, found.splits) == (name, ("train",))
-    assert "expected the distribution of the values to change by at most 0." in found.description
-    assert " compared with span 6: mean " in found.description
+    assert "span 6: mean " in found.description

@@ -1,4 +1,4 @@
-"""Accepted variants in a version: there from the first moment, and what they were accepted as."""
+"""Accepted variants are pushed with their version, as a whole."""
 
 from __future__ import annotations
 
@@ -62,46 +62,46 @@ def artifact(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_version_has_the_accepted_variants_and_says_what_they_are(
+def test_version_has_accepted_variants_with_a_manifest(
     model: Path, artifact: Path, tmp_path: Path
 ) -> None:
     assert accepted_variants(artifact) == ["int8"]
     version = push_new_version(model, tmp_path / "serving", variants=artifact)
     assert sorted(p.name for p in (version / "variants").iterdir()) == ["int8", "manifest.json"]
-    told = read_manifest(version)["int8"]
+    listed = read_manifest(version)["int8"]
     kept = read_variant(find_variant(version, "int8"))
-    assert told["sha256"] == kept.sha256
-    assert told["metrics"] == {"accuracy": 0.9}
-    assert told["how_to_load"]
-    assert told["runtime_version"] == "2.3.0"
+    assert listed["sha256"] == kept.sha256
+    assert listed["metrics"] == {"accuracy": 0.9}
+    assert listed["how_to_load"]
+    assert listed["runtime_version"] == "2.3.0"
     # A rollback copies the version's folder.
     copy = push_new_version(version, tmp_path / "serving")
     assert read_manifest(copy) == read_manifest(version)
 
 
-def test_a_variant_whose_file_was_changed_is_not_pushed(
-    model: Path, artifact: Path, tmp_path: Path
-) -> None:
+def test_changed_variant_is_not_pushed(model: Path, artifact: Path, tmp_path: Path) -> None:
     (artifact / "int8" / "model.tflite").write_bytes(b"another")
-    with pytest.raises(DataError, match=r"model\.tflite is damaged: its sha256 is"):
+    with pytest.raises(DataError, match=r"model\.tflite"):
         push_new_version(model, tmp_path / "serving", variants=artifact)
     assert list_versions(tmp_path / "serving") == []
     assert list((tmp_path / "serving").iterdir()) == []
 
 
-def test_a_version_without_variants_says_so(model: Path, artifact: Path, tmp_path: Path) -> None:
+def test_unknown_variant_of_a_version_is_refused(
+    model: Path, artifact: Path, tmp_path: Path
+) -> None:
     plain = push_new_version(model, tmp_path / "serving")
     assert read_manifest(plain) == {}
-    with pytest.raises(ConfigError, match="no variants were pushed with it"):
+    with pytest.raises(ConfigError, match="no variants"):
         find_variant(plain, "int8")
     version = push_new_version(model, tmp_path / "serving", variants=artifact)
-    with pytest.raises(ConfigError, match=r"--variant float16: .* give one of int8"):
+    with pytest.raises(ConfigError, match=r"--variant float16: .*int8"):
         find_variant(version, "float16")
 
 
-def test_a_damaged_manifest_is_named(model: Path, artifact: Path, tmp_path: Path) -> None:
+def test_damaged_manifest_is_refused(model: Path, artifact: Path, tmp_path: Path) -> None:
     version = push_new_version(model, tmp_path / "serving", variants=artifact)
     path = version / "variants" / "manifest.json"
     path.write_text(json.dumps({"variants": 3})[:-2])
-    with pytest.raises(DataError, match=r"manifest\.json is damaged"):
+    with pytest.raises(DataError, match=r"manifest\.json"):
         read_manifest(version)

@@ -1,4 +1,4 @@
-"""Which model a run starts from and has to beat, out of a real metadata store."""
+"""The warm start and the baseline of a run, from a real metadata store."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def warm_start(history: History, *examples: int) -> list[int]:
     return models
 
 
-def to_beat(history: History, candidate: int) -> list[int]:
+def baseline_of(history: History, candidate: int) -> list[int]:
     return [model.id for model in compared_with(history, candidate)["model"]]
 
 
@@ -145,7 +145,7 @@ def test_next_window_starts_from_the_latest_blessed_model(history: History) -> N
     assert old < new
 
 
-def test_rerun_on_the_same_window_starts_from_what_the_run_did(history: History) -> None:
+def test_rerun_on_the_same_window_has_the_same_warm_start(history: History) -> None:
     first, second = history.read(), history.read()
     assert warm_start(history, first) == []
     base = history.train(first)
@@ -159,39 +159,33 @@ def test_rerun_on_the_same_window_starts_from_what_the_run_did(history: History)
     assert warm_start(history, first, second) == [base]
 
 
-def test_part_of_a_window_is_another_window(history: History) -> None:
-    first, second = history.read(), history.read()
-    both = history.train(first, second)
-    assert warm_start(history, first) == [both]
-
-
-def test_withdrawn_model_is_neither_the_start_nor_to_beat(history: History) -> None:
+def test_withdrawn_model_is_neither_warm_start_nor_baseline(history: History) -> None:
     good, bad = history.read(), history.read()
     older = history.train(good)
     newer = history.train(bad)
     candidate = history.train(good, bad)
     assert warm_start(history, good, bad) == [newer]
-    assert to_beat(history, candidate) == [newer]
+    assert baseline_of(history, candidate) == [newer]
 
     history.withdraw(newer)
 
     assert warm_start(history, good, bad) == [older]
-    assert to_beat(history, candidate) == [older]
+    assert baseline_of(history, candidate) == [older]
     history.withdraw(older)
     assert warm_start(history, good, bad) == []
-    assert to_beat(history, candidate) == []
+    assert baseline_of(history, candidate) == []
 
 
-def test_model_is_compared_with_another_one(history: History) -> None:
+def test_baseline_is_the_latest_other_blessed_model(history: History) -> None:
     first = history.train(history.read())
-    assert to_beat(history, first) == []
+    assert baseline_of(history, first) == []
     unblessed = history.train(history.read(), blessed=False)
     second = history.train(history.read())
-    assert to_beat(history, unblessed) == [second]
-    assert to_beat(history, second) == [first]
+    assert baseline_of(history, unblessed) == [second]
+    assert baseline_of(history, second) == [first]
 
 
-def test_what_the_model_to_beat_has_learnt_from_is_given_as_it_was_read(history: History) -> None:
+def test_baseline_comes_with_its_training_examples(history: History) -> None:
     first, second, third = (history.read() for _ in range(3))
     history.train(first, second)
     candidate = history.train(second, third)
@@ -200,26 +194,11 @@ def test_what_the_model_to_beat_has_learnt_from_is_given_as_it_was_read(history:
     assert not compared_with(History(Path(f"{history.path}.new")), 0)["baseline_examples"]
 
 
-def test_a_model_that_waits_is_neither_to_beat_nor_to_begin_with(history: History) -> None:
+def test_waiting_model_is_neither_warm_start_nor_baseline(history: History) -> None:
     one, two, three = history.read(), history.read(), history.read()
     serves, waits, candidate = (history.train(examples) for examples in (one, two, three))
-    assert (to_beat(history, candidate), warm_start(history, three)) == ([waits], [waits])
+    assert (baseline_of(history, candidate), warm_start(history, three)) == ([waits], [waits])
     history.hold_back(waits, True)
-    assert (to_beat(history, candidate), warm_start(history, three)) == ([serves], [serves])
+    assert (baseline_of(history, candidate), warm_start(history, three)) == ([serves], [serves])
     history.hold_back(waits, False)
-    assert (to_beat(history, candidate), warm_start(history, three)) == ([waits], [waits])
-
-
-def test_another_model_of_the_same_id_is_not_marked(history: History) -> None:
-    """As the ids of a store that was moved away come up again in the next."""
-    model = history.train(history.read())
-    (artifact,) = history.store.get_artifacts_by_id([model])
-    created = artifact.create_time_since_epoch
-    for other in (
-        Candidate(artifact.uri, model, created - 1, ""),
-        Candidate("a", model, created, ""),
-    ):
-        mark_blessing(history.connection, other, waits=True)
-        assert to_beat(history, -1) == [model]
-    history.hold_back(model, waits=True)
-    assert to_beat(history, -1) == []
+    assert (baseline_of(history, candidate), warm_start(history, three)) == ([waits], [waits])

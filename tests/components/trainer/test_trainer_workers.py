@@ -1,4 +1,4 @@
-"""Which processes a strategy needs, and what each of them is told."""
+"""The processes of a strategy and their payloads."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_one_process_for_strategies_of_one_machine(strategy: str) -> None:
     }
 
 
-def test_each_worker_but_the_first_writes_elsewhere() -> None:
+def test_other_workers_write_to_scratch_folders() -> None:
     specs = make_workers(training(workers=3), Strategy.MULTI_WORKER_MIRRORED, None)
     assert [spec.place.name for spec in specs] == ["worker 0", "worker 1", "worker 2"]
     first, _, third = (spec.payload for spec in specs)
@@ -55,11 +55,6 @@ def test_each_worker_but_the_first_writes_elsewhere() -> None:
     assert WorkerContext.model_validate(third["runtime"]) == WorkerContext(
         choice=CHOICE, workers=3, writes_backup=False
     )
-
-
-def test_a_single_worker_is_no_cluster() -> None:
-    (spec,) = make_workers(training(workers=1), Strategy.MULTI_WORKER_MIRRORED, None)
-    assert spec.place.name == "the trainer"
 
 
 def test_parameter_servers_and_workers_serve_the_chief() -> None:
@@ -98,26 +93,22 @@ def test_joining_a_cluster_of_others() -> None:
         (
             Strategy.PARAMETER_SERVER,
             TFConfig(SERVERS, "ps", 0),
-            "TF_CONFIG makes this run parameter server 0 of a cluster with parameter servers, but "
-            "a run can only be the chief; start the other tasks with `scopeline cluster start`, "
-            "and run the pipeline as the chief.",
+            "parameter server 0",
         ),
         (
             Strategy.PARAMETER_SERVER,
             TFConfig(ADDRESSES, "worker", 0),
-            "train.strategy is parameter_server, but the cluster in TF_CONFIG has only the "
-            "tasks worker; add parameter servers (`ps`), or set train.strategy: "
-            "multi_worker_mirrored.",
+            r"multi_worker_mirrored\.$",
         ),
         (
             Strategy.MULTI_WORKER_MIRRORED,
             TFConfig(SERVERS, "worker", 0),
-            "train.strategy is multi_worker_mirrored, but the cluster in TF_CONFIG has parameter "
-            "servers; set train.strategy: parameter_server, or remove `ps` from TF_CONFIG.",
+            "train.strategy: parameter_server",
         ),
     ],
 )
-def test_clusters_that_cannot_be_joined(strategy: Strategy, config: TFConfig, message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+def test_clusters_that_do_not_fit_the_strategy_are_refused(
+    strategy: Strategy, config: TFConfig, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
         make_workers(training(), strategy, config)
-    assert str(caught.value) == message

@@ -1,4 +1,4 @@
-"""Later runs take what an earlier search has found, as long as that counts."""
+"""Later runs reuse the best values of an earlier search."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def anomalies(folder: Path, *found: Anomaly) -> list[standard_artifacts.ExampleA
     return [artifact]
 
 
-def test_the_last_search_of_the_same_space_counts(tuner: Tuner, tmp_path: Path) -> None:
+def test_latest_search_of_the_same_space_is_reused(tuner: Tuner, tmp_path: Path) -> None:
     best, results = tuner.folders(12)
     odd = Anomaly(("train",), "fare", "is often 0", severe=False)
     assert reuse_best(anomalies(tmp_path, odd), best, results, "space")
@@ -59,7 +59,7 @@ def test_the_last_search_of_the_same_space_counts(tuner: Tuner, tmp_path: Path) 
     assert read_best(best) == {"train.learning_rate": 0.2}
 
 
-def test_drift_and_another_space_ask_for_a_new_search(tuner: Tuner, tmp_path: Path) -> None:
+def test_drift_or_another_space_starts_a_new_search(tuner: Tuner, tmp_path: Path) -> None:
     best, results = tuner.folders(12)
     drift = Anomaly(("train",), "fare", "has drifted: 0.3", severe=False, is_drift=True)
     assert not reuse_best(anomalies(tmp_path, drift), best, results, "space")

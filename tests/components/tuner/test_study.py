@@ -1,4 +1,4 @@
-"""A study on a disk: what it proposes, what it remembers, and what it makes of a kill."""
+"""A study on a disk: its proposals, its records, and its repair after a kill."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 
-from components.tuner import search
 from components.tuner.records import TrialState, best_of, choose, ranked, summarize
 from components.tuner.study import JOURNAL, MAX_ATTEMPTS, Study, cut_half_line
 from trainer_module.errors import ConfigError
 from trainer_module.tuning.plan import SearchPlan, TrialResult
-
-pytestmark = pytest.mark.slow
 
 SPACE = {
     "train.learning_rate": {"log": [1e-4, 1e-1]},
@@ -64,7 +60,8 @@ def run_trials(study: Study, count: int | None = None, reports: bool = False) ->
     return epochs
 
 
-def test_the_same_seed_gives_the_same_trials_and_another_does_not(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_trials_depend_on_the_seed(tmp_path: Path) -> None:
     found = []
     for name, seed in (("first", 42), ("second", 42), ("third", 7)):
         plan = make_plan(trials=12)
@@ -76,7 +73,8 @@ def test_the_same_seed_gives_the_same_trials_and_another_does_not(tmp_path: Path
     assert len(found[0]) == 12
 
 
-def test_a_study_that_is_opened_again_goes_on_as_it_would_have(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_reopened_study_proposes_the_same_trials(tmp_path: Path) -> None:
     plan = make_plan(trials=14)
     whole = Study(make(tmp_path / "whole"), plan)
     run_trials(whole)
@@ -87,7 +85,7 @@ def test_a_study_that_is_opened_again_goes_on_as_it_would_have(tmp_path: Path) -
     assert [t.values for t in parts.trials()] == [t.values for t in whole.trials()]
 
 
-def test_an_interrupted_trial_is_gone_on_with_under_its_number(tmp_path: Path) -> None:
+def test_interrupted_trial_is_resumed_under_its_number(tmp_path: Path) -> None:
     plan = make_plan(trials=2)
     killed = Study(make(tmp_path), plan)
     begun = killed.ask("one")
@@ -96,25 +94,31 @@ def test_an_interrupted_trial_is_gone_on_with_under_its_number(tmp_path: Path) -
     study = Study(make(tmp_path), plan)
     assert study.interrupted() == [0]
     assert study.reopen(0, "two") == begun
-    assert not study.report(0, 1, 0.5), "an epoch that is told of twice counts once"
+    assert not study.report(0, 1, 0.5), "an epoch that is reported twice counts once"
     study.finish(0, result_of(0.9))
     assert study.interrupted() == []
     run_trials(study)
     assert [trial.number for trial in study.trials()] == [0, 1]
 
 
-def test_a_trial_that_ends_every_search_has_failed(tmp_path: Path) -> None:
+def test_trial_fails_after_too_many_interruptions(tmp_path: Path) -> None:
     plan = make_plan(trials=2)
     assert Study(make(tmp_path), plan).ask("one")
     for _ in range(MAX_ATTEMPTS - 1):
         assert Study(make(tmp_path), plan).reopen(0, "one")
     study = Study(make(tmp_path), plan)
     assert study.reopen(0, "one") is None
-    assert study.trials()[0].cause == f"the trial was interrupted {MAX_ATTEMPTS} times"
+    assert str(MAX_ATTEMPTS) in str(study.trials()[0].cause)
 
 
-@pytest.mark.parametrize("kept", [0.4, 0.7, 0.95])
-def test_half_a_line_at_the_end_of_the_file_is_no_harm(tmp_path: Path, kept: float) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kept",
+    [
+        0.7,
+    ],
+)
+def test_truncated_journal_is_repaired(tmp_path: Path, kept: float) -> None:
     plan = make_plan(trials=8)
     run_trials(Study(make(tmp_path), plan), 5)
     journal = tmp_path / JOURNAL
@@ -129,7 +133,7 @@ def test_half_a_line_at_the_end_of_the_file_is_no_harm(tmp_path: Path, kept: flo
     assert all(trial.has_ended for trial in study.trials())
 
 
-def test_cutting_leaves_whole_lines_alone(tmp_path: Path) -> None:
+def test_only_half_lines_are_cut(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     for content, left in ((b"", b""), (b"a\n", b"a\n"), (b"a\nb", b"a\n"), (b"half", b"")):
         path.write_bytes(content)
@@ -137,40 +141,15 @@ def test_cutting_leaves_whole_lines_alone(tmp_path: Path) -> None:
         assert path.read_bytes() == left
 
 
-def test_a_study_of_another_space_is_refused(tmp_path: Path) -> None:
+def test_study_of_another_space_is_refused(tmp_path: Path) -> None:
     Study(make(tmp_path), make_plan(trials=2))
     Study(make(tmp_path), make_plan(trials=9, parallel=2, timeout="5m"))
     narrower = {**SPACE, "model.dropout": {"float": [0.0, 0.3]}}
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=rf"{tmp_path} .*model\.dropout"):
         Study(make(tmp_path), make_plan(narrower))
-    assert str(caught.value) == (
-        f"{tmp_path} holds a study of another search space, which differs in model.dropout; "
-        "delete that folder, or use another folder."
-    )
 
 
-def test_keys_count_for_the_kinds_that_read_them(tmp_path: Path) -> None:
-    space = {
-        "model.kind": {"choice": ["mlp", "tabular", "trees"]},
-        "model.members": {"int": [2, 8]},
-        "model.max_depth": {"int": [2, 8]},
-        "train.optimizer.kind": {"choice": ["sgd", "adam"]},
-        "train.optimizer.momentum": {"float": [0, 0.9]},
-    }
-    study = Study(make(tmp_path), make_plan(space, trials=25, algorithm="random"))
-    run_trials(study)
-    seen = set()
-    for values in (trial.values for trial in study.trials()):
-        kind, optimizer = values["model.kind"], values.get("train.optimizer.kind")
-        seen.add((kind, optimizer))
-        assert ("model.members" in values) == (kind == "tabular")
-        assert ("model.max_depth" in values) == (kind == "trees")
-        assert (optimizer is None) == (kind == "trees")
-        assert ("train.optimizer.momentum" in values) == (optimizer == "sgd")
-    assert len(seen) == 5
-
-
-def test_a_grid_tries_every_combination_once(tmp_path: Path) -> None:
+def test_grid_has_every_combination_once(tmp_path: Path) -> None:
     space = {
         "model.kind": {"choice": ["mlp", "trees"]},
         "model.max_depth": {"int": [2, 4]},
@@ -185,7 +164,7 @@ def test_a_grid_tries_every_combination_once(tmp_path: Path) -> None:
     ]
 
 
-def test_a_search_by_itself_begins_with_the_config_and_then_the_other_kinds(
+def test_automatic_search_begins_with_the_config_and_other_kinds(
     tmp_path: Path,
 ) -> None:
     study = Study(make(tmp_path), make_plan(None, trials=6))
@@ -195,10 +174,9 @@ def test_a_search_by_itself_begins_with_the_config_and_then_the_other_kinds(
     assert all(len(given) > 1 for given in values[3:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["tpe", "hyperband"])
-def test_pruning_finds_as_good_a_trial_in_a_part_of_the_epochs(
-    tmp_path: Path, algorithm: str
-) -> None:
+def test_pruning_needs_fewer_epochs_for_an_equal_trial(tmp_path: Path, algorithm: str) -> None:
     found = {}
     for name, tune in (("all", {"prune": False}), ("pruned", {"algorithm": algorithm})):
         plan = make_plan(trials=24, **tune)
@@ -212,7 +190,7 @@ def test_pruning_finds_as_good_a_trial_in_a_part_of_the_epochs(
     assert found["pruned"][1] == pytest.approx(found["all"][1], abs=0.05)
 
 
-def test_failed_and_stopped_trials_are_told_apart_and_come_last(tmp_path: Path) -> None:
+def test_failed_and_stopped_trials_are_ranked_last(tmp_path: Path) -> None:
     plan = make_plan(trials=5)
     study = Study(make(tmp_path), plan)
     ends: list[Callable[[int], None]] = [
@@ -246,7 +224,7 @@ def make(folder: Path) -> str:
     return str(folder)
 
 
-def test_members_of_an_ensemble_are_tried_one_by_one_and_joined_at_the_end(tmp_path: Path) -> None:
+def test_members_of_an_ensemble_are_searched_and_joined(tmp_path: Path) -> None:
     model = {"kind": "ensemble", "members": ["boosted", "extra", "linear"]}
     plan = SearchPlan(given={**GIVEN, "model": model}, tune={"auto": True, "trials": 7})
     study = Study(make(tmp_path), plan)
@@ -270,25 +248,3 @@ def test_members_of_an_ensemble_are_tried_one_by_one_and_joined_at_the_end(tmp_p
     assert (joined.number, joined.is_joined) == (7, True)
     leaderboard = summarize(study.trials(), plan.objective, True, searches_members=True)
     assert (leaderboard["best"], leaderboard["values"]) == (7, {"model.max_depth": 3})
-
-
-def test_members_are_not_tried_if_the_config_failed(tmp_path: Path) -> None:
-    plan = SearchPlan(given={**GIVEN, "model": {"kind": "ensemble"}}, tune={"auto": True})
-    study = Study(make(tmp_path), plan)
-    assert study.ask("one") is not None
-    study.fail(0, "no member of the ensemble could be trained")
-    assert study.ask("one") is None
-
-
-def test_a_time_that_is_too_short_for_a_first_trial_leaves_the_config(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = SearchPlan(
-        given={**GIVEN, "model": {"kind": "ensemble"}}, tune={"auto": True, "timeout": "1s"}
-    )
-    notices: list[str] = []
-    monkeypatch.setattr(search, "report_notice", notices.append)
-    monkeypatch.setattr(search.Search, "_start_all", lambda *_, **__: None)
-    job = search.SearchJob(plan, make(tmp_path), {}, {}, has_own_split=False)
-    assert search.Search(MagicMock(), job).run() == []
-    assert "the config was not trained within 1 s" in notices[0]

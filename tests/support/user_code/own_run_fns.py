@@ -13,10 +13,10 @@ from trainer_module.runtime import report_progress, report_ready
 
 
 def train(arguments: SimpleNamespace) -> None:
-    """Exports what it was told, and which modules it had to import."""
+    """Exports its arguments, and the names of large modules that are imported."""
     report_ready()
     report_progress(1, 1, "epoch", "loss 0.5")
-    told = {
+    received = {
         "arguments": vars(arguments) | {"runtime": arguments.runtime.model_dump(mode="json")},
         "tf_config": json.loads(os.environ.get("TF_CONFIG", "null")),
         "legacy_keras": os.environ["TF_USE_LEGACY_KERAS"],
@@ -24,7 +24,7 @@ def train(arguments: SimpleNamespace) -> None:
     }
     for folder in (arguments.serving_model_dir, arguments.model_run_dir):
         Path(folder).mkdir(parents=True, exist_ok=True)
-        (Path(folder) / "told.json").write_text(json.dumps(told))
+        (Path(folder) / "received.json").write_text(json.dumps(received))
 
 
 def die_once(arguments: SimpleNamespace) -> None:
@@ -34,10 +34,6 @@ def die_once(arguments: SimpleNamespace) -> None:
         backup.mkdir(parents=True)
         os.kill(os.getpid(), signal.SIGKILL)
     train(arguments)
-
-
-def export_nothing(arguments: SimpleNamespace) -> None:
-    report_ready()
 
 
 def divide_by_zero(arguments: SimpleNamespace) -> None:
