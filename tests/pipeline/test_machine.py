@@ -109,7 +109,7 @@ def test_log_has_output_of_all_languages(verbose: bool, tmp_path: Path) -> None:
     assert done.stdout == "for people\nafterwards\n"
 
 
-@pytest.mark.parametrize("verbose", [False, True])
+@pytest.mark.parametrize("verbose", [True])
 def test_full_disk_of_the_log_does_not_end_the_run(verbose: bool) -> None:
     script = (
         "import logging, os, sys\n"
