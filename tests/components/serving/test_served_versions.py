@@ -69,7 +69,8 @@ class Loading:
 
 @pytest.fixture
 def loading(model: Model, monkeypatch: pytest.MonkeyPatch) -> Loading:
-    monkeypatch.setattr("components.serving.server.repository._SETTLE_SECONDS", 0.02)
+    monkeypatch.setattr(repository_module, "_SETTLE_SECONDS", 0.02)
+    monkeypatch.setattr(repository_module, "_free_memory", lambda: None)  # It takes long here.
     return Loading(model)
 
 
