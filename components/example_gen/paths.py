@@ -111,7 +111,8 @@ def resolve_input(path: str, data_format: str) -> tuple[str, str]:
     Args:
       data_format: a name in `FORMATS`, whose pattern selects the files in a folder.
     """
-    fixed, rest = [], path.split("/")
+    fixed: list[str] = []
+    rest = path.split("/")
     while len(rest) > 1 and (not _WILDCARDS.search(rest[0]) or _exists([*fixed, rest[0]])):
         fixed.append(rest.pop(0))
     base, pattern = "/".join(fixed), "/".join(rest)

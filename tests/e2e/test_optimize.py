@@ -1,4 +1,4 @@
-"""Variants of a model: made, measured, accepted or refused, pushed, approved and asked."""
+"""Variants of a model: made, measured, accepted or refused, pushed, approved and used."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ VARIANTS = ("float", "int8")
 
 
 def command(*settings: str, variants: tuple[str, ...] = VARIANTS, **accept: float) -> list[str]:
-    told = {"variants": list(variants), "accept": {"max_metric_drop": 0.05, **accept}}
-    optimize = f"optimize={json.dumps(told)}"
+    settings = {"variants": list(variants), "accept": {"max_metric_drop": 0.05, **accept}}
+    optimize = f"optimize={json.dumps(settings)}"
     options = [part for one in (*SETTINGS, optimize, *settings) for part in ("--set", one)]
     return ["run", "--config", str(DIGITS), *options]
 
@@ -133,9 +133,9 @@ def test_a_variant_loads_where_there_is_only_its_runtime(approved: Approved, nam
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["heavy"] == []
-    assert told["class"] in list("0123456789")
+    printed = json.loads(done.stdout)
+    assert printed["heavy"] == []
+    assert printed["class"] in list("0123456789")
 
 
 def test_a_variant_answers_files_as_the_model_does(

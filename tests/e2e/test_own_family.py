@@ -1,6 +1,6 @@
 """A family of tasks from outside, as docs/your-code.md shows it: no label, no TFMA, its own loop.
 
-Two lines in the registries are all that the product is told of it.
+Two lines in the registries are all that the product is shown it.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def test_what_the_family_does_not_know_is_refused(points: FamilyProject) -> None
     overrides = [word for override in wrong for word in ("--set", override)]
     done = points.scopeline("plan", "--config", "points.yaml", *overrides)
     assert done.returncode == 2
-    assert [said for said in wrong.values() if said not in done.stderr] == []
+    assert [output for output in wrong.values() if output not in done.stderr] == []
 
 
 def test_all_spans_of_a_window_are_learnt_from(points: FamilyProject) -> None:

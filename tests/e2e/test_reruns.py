@@ -129,17 +129,17 @@ def test_a_run_that_changes_nothing_says_so_and_imports_nothing(
     done = run_cold(project, *RUN)
 
     assert (done.stderr, done.returncode) == ("", 0)
-    said, imports = done.stdout.splitlines()
+    output, imports = done.stdout.splitlines()
     assert imports == "0 set()"
-    assert said.startswith(f"spans: nothing has changed since run {run.name} ended on 20")
+    assert output.startswith(f"spans: nothing has changed since run {run.name} ended on 20")
     again = r"`[^`]+ run --force --config spans\.yaml[^`]*` runs anyway"
-    assert re.search(f"; its model is {re.escape(pushed)}; {again}$", said)
+    assert re.search(f"; its model is {re.escape(pushed)}; {again}$", output)
     changed = {name for name, time in snapshot(project.output).items() if files.get(name) != time}
     assert changed <= {f"{NAME}/.lock"}, "neither the history nor a run's folder is written to"
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "request",
     [
         RunRequest(force=True),
         RunRequest(reason="cron fired"),
@@ -149,8 +149,8 @@ def test_a_run_that_changes_nothing_says_so_and_imports_nothing(
     ],
     ids=repr,
 )
-def test_what_is_asked_for_besides_is_done(asked: RunRequest) -> None:
-    assert not asked.may_be_skipped
+def test_a_request_with_a_purpose_is_not_skipped(request: RunRequest) -> None:
+    assert not request.may_be_skipped
     assert RunRequest().may_be_skipped
 
 
@@ -343,7 +343,7 @@ def test_a_run_that_pushed_nothing_is_repeated_with_its_code_and_reason(
 def test_a_schedule_sees_nothing_of_a_repetition(
     project: Project, first: subprocess.CompletedProcess[str]
 ) -> None:
-    """What it started, or finds, is told in its history as ever."""
+    """What it started, or finds, is in its history as ever."""
     assert project.scopeline(*RUN).returncode == 0
     event_log = EventLog(Layout(project.output, NAME).event_log)
     before = event_log.last(EventKind.FINISHED)

@@ -119,12 +119,12 @@ def test_unknown_private_column_is_refused_though_the_data_was_read(trained: Pro
 
 def test_version_is_asked_for_a_file_and_measured_on_it(trained: Project, tmp_path: Path) -> None:
     table, answers = BUILTIN_DATA["taxi"].locate(tmp_path), tmp_path / "answers.csv"
-    asked = ("--config", TAXI, "--input", table, "--output", answers, "--columns", "big_tipper")
-    done = trained.scopeline("predict", *asked)
+    options = ("--config", TAXI, "--input", table, "--output", answers, "--columns", "big_tipper")
+    done = trained.scopeline("predict", *options)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = list(csv.DictReader(answers.open()))
     answers.rename(tmp_path / "model.csv")
-    done = trained.scopeline("predict", *asked, "--variant", "onnx")
+    done = trained.scopeline("predict", *options, "--variant", "onnx")
     assert done.returncode == 0, done.stdout + done.stderr
     for row, other in zip(rows, csv.DictReader(answers.open()), strict=True):
         assert row.keys() == other.keys()
@@ -141,16 +141,16 @@ def test_version_is_asked_for_a_file_and_measured_on_it(trained: Project, tmp_pa
 
 
 @pytest.fixture(scope="module")
-def asked(trained: Project) -> tuple[Path, list[str]]:
-    """The log of 2,000 trips that were asked for, and their labels."""
+def logged(trained: Project) -> tuple[Path, list[str]]:
+    """The log of 2,000 trips that were requested, and their labels."""
     log, table = trained.folder / "requests", BUILTIN_DATA["taxi"].locate(trained.folder)
     return log, ask_for(trained, TAXI, table, 2000, log)
 
 
 def test_requests_are_the_data_of_a_later_config(
-    trained: Project, asked: tuple[Path, list[str]]
+    trained: Project, logged: tuple[Path, list[str]]
 ) -> None:
-    log, labels = asked
+    log, labels = logged
     ids = [f"trips-{n // 100},{label}" for n, label in enumerate(labels)]
     lines = [f"{name.replace(',', f'/{n % 100},')}" for n, name in enumerate(ids)]
     (trained.folder / "tips.csv").write_text("\n".join(["request_id,big_tipper", *lines[:1900]]))
@@ -169,14 +169,14 @@ def test_requests_are_the_data_of_a_later_config(
     done = trained.scopeline("run", "--config", "later.yaml", "--validate-only")
     assert done.returncode == 0, done.stdout + done.stderr
     assert sum(trained.summary("later")["examples"].values()) == 1900
-    said = " ".join(done.stdout.split())
-    assert f"left out 100 rows without a label in {trained.folder / 'tips.csv'}, first" in said
+    output = " ".join(done.stdout.split())
+    assert f"left out 100 rows without a label in {trained.folder / 'tips.csv'}, first" in output
 
 
 def test_requests_that_are_unlike_the_training_data_are_found(
-    trained: Project, asked: tuple[Path, list[str]]
+    trained: Project, logged: tuple[Path, list[str]]
 ) -> None:
-    log, _ = asked
+    log, _ = logged
     columns = "{fare: {jensen_shannon: 0.1}, payment_type: {infinity_norm: 0.1}}"
     options = ("--config", TAXI, "--set", f"skew={{requests: {log}, columns: {columns}}}")
     alike = trained.scopeline("skew", *options)

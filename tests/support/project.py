@@ -125,8 +125,8 @@ class Project:
             yield address
         finally:
             process.terminate()
-            said, errors = process.communicate(timeout=60)
-        assert process.returncode == 0, said + errors
+            output, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, output + errors
 
     def summary(self, name: str) -> dict[str, Any]:
         """The summary of the newest run of a pipeline."""
@@ -161,7 +161,7 @@ def wait_until(
     """Returns when something is so, and fails where a process that it waits for has ended.
 
     Args:
-      condition: asked again and again.
+      condition: called again and again.
       process: that brings it about; None where nothing tells that it will not come.
       pause: between two looks, in seconds.
       seconds: to wait at most.

@@ -1,4 +1,4 @@
-"""Taxi trips that a served model is asked for, and what its log has of them."""
+"""Taxi trips that are requested from a served model, and what its log has of them."""
 
 from __future__ import annotations
 

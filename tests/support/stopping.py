@@ -43,7 +43,7 @@ class Stopped:
     """How a run that was stopped has ended."""
 
     code: int
-    said: str
+    output: str
     was_pushed: bool
     """Whether it had pushed when the signal came."""
 
@@ -57,28 +57,28 @@ def stop_run(
     run = project.start(*command)
     _wait_for(stop, lambda: _has_come(stop, project, earlier, serving), run)
     family = _family(run.pid)
-    told = _send(run, stop.signal) if run.poll() is None else time.time()
-    said, errors = run.communicate(timeout=END_SECONDS)
+    sent = _send(run, stop.signal) if run.poll() is None else time.time()
+    output, errors = run.communicate(timeout=END_SECONDS)
     assert not survivors(family), f"{stop}: {survivors(family)}"
     assert not list(serving.glob(".*")), "a half version"
     new = [version for version in list_versions(serving) if version not in before]
     for version in new:
         # The folder itself says when: what is written in it was before the copy.
-        seconds = version.stat().st_ctime - told
+        seconds = version.stat().st_ctime - sent
         assert seconds <= 0, f"{stop}: pushed {seconds:.3f} s after it"
     if not logs(project) - earlier:
         # While Python imports the command itself, nothing has begun, and a signal is Python's.
         assert not new
-        return Stopped(130, said, False)
-    assert "Traceback" not in said + errors, errors
-    assert run.returncode in (0, 130), said + errors
+        return Stopped(130, output, False)
+    assert "Traceback" not in output + errors, errors
+    assert run.returncode in (0, 130), output + errors
     if run.returncode == 130:
-        assert not new, said
-        assert "interrupted in " in said
+        assert not new, output
+        assert "interrupted in " in output
         assert project.summary("digits")["status"] == "interrupted"
     else:
         assert project.summary("digits")["status"] == "pushed"
-    return Stopped(run.returncode, said, bool(new))
+    return Stopped(run.returncode, output, bool(new))
 
 
 def _wait_for(stop: Stop, has_come: Callable[[], bool], run: subprocess.Popen[str]) -> None:
@@ -114,11 +114,11 @@ def _send(run: subprocess.Popen[str], number: signal.Signals) -> float:
 
     So it does nothing between the two. As a terminal does it, Ctrl-C goes to the whole group.
     """
-    told = time.time()
+    sent = time.time()
     try:
         os.kill(run.pid, signal.SIGSTOP)
         time.sleep(STILL_SECONDS)
-        told = time.time()
+        sent = time.time()
         time.sleep(STILL_SECONDS)
         if number == signal.SIGINT:
             os.killpg(run.pid, number)
@@ -127,4 +127,4 @@ def _send(run: subprocess.Popen[str], number: signal.Signals) -> float:
         os.kill(run.pid, signal.SIGCONT)
     except ProcessLookupError:  # It has ended.
         pass
-    return told
+    return sent

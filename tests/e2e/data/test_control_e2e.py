@@ -1,4 +1,4 @@
-"""A policy that learns by acting: pushed, certified, asked, and compiled for Kubeflow."""
+"""A policy that learns by acting: pushed, certified and used."""
 
 from __future__ import annotations
 

@@ -56,11 +56,11 @@ def kill_worker(run: subprocess.Popen[str]) -> None:
 def test_a_run_goes_on_after_one_that_lost_a_worker(doors: Project) -> None:
     run = doors.start("run", "--config", "doors.yaml")
     kill_worker(run)
-    said, errors = run.communicate(timeout=120)
-    assert run.returncode == 1, said + errors
-    assert "was killed by SIGKILL (out of memory?)" in said
-    assert "beam.workers: 1" in said
-    assert "Traceback" not in said + errors
+    output, errors = run.communicate(timeout=120)
+    assert run.returncode == 1, output + errors
+    assert "was killed by SIGKILL (out of memory?)" in output
+    assert "beam.workers: 1" in output
+    assert "Traceback" not in output + errors
     assert doors.states("doors")["ExampleGen"] == "failed"
 
     done = doors.scopeline("run", "--config", "doors.yaml")

@@ -66,7 +66,7 @@ def killed(project: Project, stopped: Stopped) -> Killed:
 
 def test_stop_at_the_end_of_a_component_is_not_lost(stopped: Stopped) -> None:
     assert stopped.code == 130
-    assert "the next run continues after the finished components" in stopped.said
+    assert "the next run continues after the finished components" in stopped.output
 
 
 def test_second_run_at_once_is_refused(killed: Killed) -> None:
@@ -103,11 +103,11 @@ def test_stopped_run_says_that_it_was_stopped(project: Project, killed: Killed) 
     process = project.start(*LONG)
     wait_until(lambda: bool(set(backups(project)) - earlier), process)
     process.send_signal(signal.SIGTERM)
-    said, errors = process.communicate(timeout=120)
-    assert process.returncode == 130, said + errors
-    assert "interrupted in Trainer\n" in said
-    assert "the next run continues after the finished components" in said
-    assert "Traceback" not in said + errors
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, output + errors
+    assert "interrupted in Trainer\n" in output
+    assert "the next run continues after the finished components" in output
+    assert "Traceback" not in output + errors
     assert project.summary("digits")["status"] == "interrupted"
     assert project.states("digits")["Trainer"] == "interrupted"
 

@@ -54,9 +54,9 @@ def test_training_goes_on_after_a_kill(project: Project, victim: Victim) -> None
     processes = children(run.pid)
     assert processes, run.communicate()
     kill(run.pid, victim.role)
-    said, errors = run.communicate(timeout=240)
-    assert run.returncode in (0, 3), said + errors
-    assert f"{victim.role} was killed by SIGKILL" in said
+    output, errors = run.communicate(timeout=240)
+    assert run.returncode in (0, 3), output + errors
+    assert f"{victim.role} was killed by SIGKILL" in output
     restarted_alone = victim == Victim("parameter_server", "worker 1")
     check_whole_training(project, victim.strategy, resumed=not restarted_alone)
     assert not survivors(processes)

@@ -74,7 +74,7 @@ class Played:
 
     def __init__(self, replay: Replay) -> None:
         self.replay = replay
-        self.said: list[str] = []
+        self.output: list[str] = []
         self.events: list[list[LoggedEvent]] = []
         self.served: list[list[str]] = []
         self.summaries: list[dict[str, Any]] = []
@@ -83,7 +83,7 @@ class Played:
         """A day and its night."""
         known = {event.id for event in self.replay.event_log.events()}
         done = self.replay.play(day)
-        self.said.append(done.stdout + done.stderr)
+        self.output.append(done.stdout + done.stderr)
         self.events.append([e for e in self.replay.event_log.events() if e.id not in known])
         self.served.append(self.replay.versions)
         self.summaries.append(self.replay.summary())
@@ -193,7 +193,7 @@ def test_a_warm_start_saves_at_least_half_of_the_steps(played: Played) -> None:
 
 def test_each_good_day_is_pushed(played: Played) -> None:
     for day in (1, 2):
-        assert played.details(day, EventKind.FINISHED)[0]["status"] == "pushed", played.said[
+        assert played.details(day, EventKind.FINISHED)[0]["status"] == "pushed", played.output[
             day - 1
         ]
     assert len(played.served[-1]) == 2

@@ -33,14 +33,14 @@ certificate: {enabled: false}
 
 
 class Runs:
-    """The runs of a project, each with what it said."""
+    """The runs of a project, each with what it output."""
 
     def __init__(self, project: Project) -> None:
         self.project = project
         (project.folder / "spans.yaml").write_text(CONFIG)
 
     def run(self, *arguments: str) -> tuple[int, str, dict[str, Any]]:
-        """The exit code, what was said, and the summary."""
+        """The exit code, what was output, and the summary."""
         done = self.project.scopeline("run", "--config", "spans.yaml", *arguments)
         return done.returncode, done.stdout + done.stderr, self.project.summary(NAME)
 
@@ -58,8 +58,8 @@ def runs(project: Project) -> Runs:
         write_span(project.folder, number)
     write_span(project.folder, 2, rows=0)
     runs = Runs(project)
-    code, said, _ = runs.run()
-    assert code == 0, said
+    code, output, _ = runs.run()
+    assert code == 0, output
     return runs
 
 
@@ -94,10 +94,10 @@ def test_an_earlier_window_can_be_asked_for(runs: Runs) -> None:
 
 def test_drift_stops_the_run_before_anything_is_learnt(runs: Runs) -> None:
     write_span(runs.project.folder, 4, gold=1.0)
-    code, said, summary = runs.run("--validate-only")
+    code, output, summary = runs.run("--validate-only")
     assert code == 2
-    assert "compared with span 3: 'basic' from 5" in said
-    assert "spans accept 4 --reason TEXT" in said
+    assert "compared with span 3: 'basic' from 5" in output
+    assert "spans accept 4 --reason TEXT" in output
     assert summary["status"] == "unusable"
     assert [c["name"] for c in summary["components"]][-1] == "ExampleValidator"
 
@@ -105,11 +105,12 @@ def test_drift_stops_the_run_before_anything_is_learnt(runs: Runs) -> None:
 def test_a_span_that_drifted_stays_out_and_the_next_is_no_alarm(runs: Runs) -> None:
     write_span(runs.project.folder, 5)
     write_span(runs.project.folder, 6, rows=0)
-    code, said, summary = runs.run()
-    assert code in (0, 3), said
-    assert "span 6 is empty; it is not read yet" in said
+    code, output, summary = runs.run()
+    assert code in (0, 3), output
+    assert "span 6 is empty; it is not read yet" in output
     assert (
-        "span 4 is left out: the span has drifted; if the data is correct, accept the span:" in said
+        "span 4 is left out: the span has drifted; if the data is correct, accept the span:"
+        in output
     )
     assert summary["drift"] == []
     assert runs.history("finished")[-1]["details"]["window"] == [3, 5]

@@ -23,7 +23,7 @@ NAMES = ["worker 0", "worker 1", "parameter server 0"]
 
 @pytest.fixture(scope="module")
 def started(project: Project) -> Iterator[str]:
-    """What `cluster start` said; the cluster is stopped when the tests are done."""
+    """What `cluster start` output; the cluster is stopped when the tests are done."""
     done = project.scopeline("cluster", "start", "--workers", 2, "--parameter-servers", 1)
     assert done.returncode == 0, done.stderr
     yield plain(done.stdout)

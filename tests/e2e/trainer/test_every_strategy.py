@@ -115,8 +115,8 @@ def test_two_runs_join_the_cluster_that_tf_config_names(project: Project) -> Non
             text=True,
         )
         processes.append(process)
-    said = [process.communicate(timeout=300)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], said
-    assert "note: strategy auto: multi_worker_mirrored, as TF_CONFIG names 2 workers" in said[0]
+    output = [process.communicate(timeout=300)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], output
+    assert "note: strategy auto: multi_worker_mirrored, as TF_CONFIG names 2 workers" in output[0]
     histories = [project.summary(f"machine{i}")["training"]["history"] for i in (0, 1)]
     assert histories[0]["loss"] == pytest.approx(histories[1]["loss"], rel=1e-6)

@@ -130,9 +130,9 @@ def test_a_published_classifier_is_pushed_without_training(digits: Project, tmp_
         )
         + f"model: {{kind: {SMALL}, weights: imagenet, transfer: {{head: published}}}}\n"
     )
-    told = ["run", "--config", "published.yaml", "--output", str(digits.output)]
+    arguments = ["run", "--config", "published.yaml", "--output", str(digits.output)]
     done = warm.run(
-        [sys.executable, "-c", RUN, SMALL, *hashes, *told],
+        [sys.executable, "-c", RUN, SMALL, *hashes, *arguments],
         cwd=digits.folder,
         env={**digits.environment, "KERAS_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
         capture_output=True,

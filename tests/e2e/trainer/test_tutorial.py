@@ -31,8 +31,8 @@ def trained(project: Project) -> Project:
 
 def test_learning_rate_of_each_epoch_is_told(trained: Project) -> None:
     (log,) = (trained.output / "guide" / "runs").glob("*/run.log")
-    told = re.findall(r"epoch \d: .*, learning_rate (\S+)", log.read_text())
-    assert [float(rate) for rate in told] == RATES
+    rates = re.findall(r"epoch \d: .*, learning_rate (\S+)", log.read_text())
+    assert [float(rate) for rate in rates] == RATES
     assert trained.summary("guide")["training"]["history"]["learning_rate"] == pytest.approx(RATES)
 
 
@@ -54,8 +54,8 @@ def test_checkpoint_is_evaluated_and_gone_on_from(trained: Project) -> None:
     before, steps = training["history"], training["steps"]
     shown = trained.scopeline(*EVALUATE, "--set", "model.filters=[16]")
     assert shown.returncode == 0, shown.stdout + shown.stderr
-    said = "note: --set model.filters changes nothing: the checkpoint is evaluated with the"
-    assert said in shown.stderr
+    output = "note: --set model.filters changes nothing: the checkpoint is evaluated with the"
+    assert output in shown.stderr
     assert f"guide, ckpt-{steps} after epoch 6, on 355 examples of the eval split" in shown.stdout
     accuracy = re.search(r"accuracy +(\S+)", shown.stdout)
     assert accuracy is not None

@@ -1,4 +1,4 @@
-"""A search on the command line: killed, gone on with, told of, and used by the run after it."""
+"""A search on the command line: killed, gone on with, shown, and used by the run after it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Searched:
     """The trials that had ended when it was killed."""
     left: list[psutil.Process]
     """Processes of the one that was killed."""
-    said: str
+    output: str
     errors: str
     code: int
     summary: dict[str, Any]
@@ -59,7 +59,7 @@ def searched(project: Project) -> Searched:
 
 
 def test_kill_leaves_no_process_and_no_trial_is_lost_or_done_twice(searched: Searched) -> None:
-    assert searched.code == 0, searched.said + searched.errors
+    assert searched.code == 0, searched.output + searched.errors
     assert not survivors(searched.left)
     assert len(searched.before) >= 2
     trials = searched.summary["tuning"]["trials"]
@@ -67,7 +67,7 @@ def test_kill_leaves_no_process_and_no_trial_is_lost_or_done_twice(searched: Sea
     found = ends(kept_journal(searched.project))
     assert sorted(found) == list(range(TRIALS))
     assert searched.before == found[: len(searched.before)]
-    assert f"resumes after {len(searched.before)} trials" in searched.said
+    assert f"resumes after {len(searched.before)} trials" in searched.output
     assert not list(searched.project.output.glob("rooms/pipeline_root/Tuner/backups/*"))
 
 
@@ -82,14 +82,14 @@ def test_trial_that_is_killed_has_failed_and_the_search_goes_on(searched: Search
 
 
 def test_search_is_told_of_and_gives_lines_for_the_config(searched: Searched) -> None:
-    said, tuning = plain(searched.said), searched.summary["tuning"]
+    output, tuning = plain(searched.output), searched.summary["tuning"]
     assert searched.summary["status"] == "tuned"
     assert [c["name"] for c in searched.summary["components"]][-1] == "Tuner"
     best = tuning["trials"][0]
     assert tuning["objective"] == "val_auc"
     assert best["value"] == max(t["value"] for t in tuning["trials"] if "value" in t)
-    assert f"trial {best['number']} has val_auc {best['value']:.4g}" in said
-    lines = said.partition("in the config:\n")[2].partition("\nsummary:")[0]
+    assert f"trial {best['number']} has val_auc {best['value']:.4g}" in output
+    lines = output.partition("in the config:\n")[2].partition("\nsummary:")[0]
     values = yaml.safe_load(lines)
     assert values["train"]["batch_size"] == best["values"]["train.batch_size"]
     assert values["model"]["options"]["memory"] == best["values"]["model.options.memory"]
@@ -112,7 +112,13 @@ def test_best_of_a_search_by_itself_are_measured_again_also_after_a_kill(
 ) -> None:
     project = searched.project
     # Half as many measurements as trials: the config and the best one, on two parts each.
-    command = ("tune", "--config", "rooms.yaml", "--set", "tune={trials: 8, prune: false, space: {}}")
+    command = (
+        "tune",
+        "--config",
+        "rooms.yaml",
+        "--set",
+        "tune={trials: 8, prune: false, space: {}}",
+    )
     search = project.start(*command)
     wait_until(lambda: measured_again(journal_lines(project)), search)
     before = measured_again(journal_lines(project))

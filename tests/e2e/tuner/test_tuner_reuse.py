@@ -26,7 +26,7 @@ GOLD = (0.5, 0.5, 1.0)
 """The part of each night's customers who have that plan."""
 
 Night = tuple[str, dict[str, Any]]
-"""What was said, and the leaderboard."""
+"""What was output, and the leaderboard."""
 
 
 @pytest.fixture(scope="module")
@@ -43,16 +43,16 @@ def nights(project: Project) -> list[Night]:
 
 
 def test_the_next_night_takes_what_was_found(nights: list[Night]) -> None:
-    (said, first), (then, second), _ = nights
-    assert "reuses the best values" not in said
+    (output, first), (then, second), _ = nights
+    assert "reuses the best values" not in output
     assert "reused" not in first
     assert f"reuses the best values of execution {second['reused']} (tune.reuse)" in then
     assert second == {**first, "reused": second["reused"]}
 
 
 def test_a_drift_asks_for_a_search(nights: list[Night]) -> None:
-    _, (_, second), (said, third) = nights
-    assert re.search(r"compared with span 2: 'basic' from \d+ % to none", said)
-    assert "reuses the best values" not in said
+    _, (_, second), (output, third) = nights
+    assert re.search(r"compared with span 2: 'basic' from \d+ % to none", output)
+    assert "reuses the best values" not in output
     assert "reused" not in third
     assert third["trials"] != second["trials"]
