@@ -65,7 +65,7 @@ def predict(generation: Project, *arguments: str) -> subprocess.CompletedProcess
     return generation.scopeline("predict", "--config", "shades.yaml", *arguments)
 
 
-def test_pictures_are_asked_for(generation: Project) -> None:
+def test_pictures_are_generated(generation: Project) -> None:
     done = predict(generation, "--n", "6", "--class", "light", "--output", "new")
     assert done.returncode == 0, done.stdout + done.stderr
     files = sorted((generation.folder / "new").iterdir())

@@ -117,7 +117,7 @@ def test_unknown_private_column_is_refused_though_the_data_was_read(trained: Pro
     assert (details["columns"], details["costs"], details["notes"]) == ([], {}, [])
 
 
-def test_version_is_asked_for_a_file_and_measured_on_it(trained: Project, tmp_path: Path) -> None:
+def test_a_file_is_predicted_and_measured(trained: Project, tmp_path: Path) -> None:
     table, answers = BUILTIN_DATA["taxi"].locate(tmp_path), tmp_path / "answers.csv"
     options = ("--config", TAXI, "--input", table, "--output", answers, "--columns", "big_tipper")
     done = trained.scopeline("predict", *options)

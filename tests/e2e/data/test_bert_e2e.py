@@ -68,7 +68,7 @@ def test_every_way_of_asking_gives_the_embedding_beside_the_prediction(trained: 
     assert len(np.unique(golden["embedding"], axis=0)) > 1
 
 
-def test_raw_text_is_what_a_server_is_asked(trained: Project) -> None:
+def test_plain_tensorflow_serves_raw_text(trained: Project) -> None:
     version = trained.versions("reviews")[-1]
     path = trained.output / "reviews" / "serving" / "reviews" / version
     texts = ["A good film!", "", "x" * 1000, "映画 \U0001f600"]

@@ -83,7 +83,7 @@ def test_a_picture_that_changes_is_read_again(project: Project, screen: str) -> 
     assert "ExampleGen        runs" in project.scopeline(*arguments).stdout
 
 
-def test_a_missing_picture_is_said_before_anything_runs(project: Project, screen: str) -> None:
+def test_a_missing_picture_ends_the_run_before_any_component(project: Project, screen: str) -> None:
     del screen
     (project.folder / "photos" / "3" / "10.png").unlink()
     done = project.scopeline("run", "--config", "scans.yaml")

@@ -83,7 +83,7 @@ def test_columns_of_the_window_are_beside_those_of_the_newest_span(runs: Runs) -
     assert 0 < age["drift"] < 0.2
 
 
-def test_an_earlier_window_can_be_asked_for(runs: Runs) -> None:
+def test_a_window_without_spans_is_refused(runs: Runs) -> None:
     done = runs.project.scopeline("run", "--config", "spans.yaml", "--through", "7")
     assert done.returncode == 2
     assert "there is no span 7 to train on" in done.stderr
@@ -108,10 +108,7 @@ def test_a_span_that_drifted_stays_out_and_the_next_is_no_alarm(runs: Runs) -> N
     code, output, summary = runs.run()
     assert code in (0, 3), output
     assert "span 6 is empty; it is not read yet" in output
-    assert (
-        "span 4 is left out: the span has drifted; if the data is correct, accept the span:"
-        in output
-    )
+    assert "span 4 is left out" in output
     assert summary["drift"] == []
     assert runs.history("finished")[-1]["details"]["window"] == [3, 5]
     assert runs.history("empty span")[-1]["details"]["span"] == 6

@@ -29,7 +29,7 @@ def trained(project: Project) -> Project:
     return project
 
 
-def test_learning_rate_of_each_epoch_is_told(trained: Project) -> None:
+def test_learning_rate_of_each_epoch_is_logged(trained: Project) -> None:
     (log,) = (trained.output / "guide" / "runs").glob("*/run.log")
     rates = re.findall(r"epoch \d: .*, learning_rate (\S+)", log.read_text())
     assert [float(rate) for rate in rates] == RATES
