@@ -81,7 +81,7 @@ def test_trial_that_is_killed_has_failed_and_the_search_goes_on(searched: Search
     assert all(t["state"] == "done" for t in trials if t not in killed)
 
 
-def test_search_is_told_of_and_gives_lines_for_the_config(searched: Searched) -> None:
+def test_search_prints_the_best_values_as_lines_of_a_config(searched: Searched) -> None:
     output, tuning = plain(searched.output), searched.summary["tuning"]
     assert searched.summary["status"] == "tuned"
     assert [c["name"] for c in searched.summary["components"]][-1] == "Tuner"
