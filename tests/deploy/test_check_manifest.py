@@ -9,11 +9,9 @@ import pytest
 
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.data_check import (
-    MAX_NAME_LENGTH,
     SCRATCH_FOLDER,
     TOKEN_FOLDER,
     make_check_manifest,
-    object_name,
     poll_cron,
 )
 from tests.support.kubernetes_schemas import assert_confined, assert_volumes_match, read_valid
@@ -115,17 +113,6 @@ def test_check_has_no_other_token_than_that_for_kubeflow_pipelines() -> None:
     here = {"image": IMAGE, "endpoint": "http://localhost:8888"}
     found = pod(write(make_config(kubeflow=here)))
     assert found["containers"][0]["command"][-2:] == ["--set", "kubeflow.endpoint=null"]
-
-
-def test_names_of_objects_are_valid_and_differ() -> None:
-    names = ["digits", "a_b", "a-b", "a_b-", "a-b-", "x" * 63, "x" * 62 + "y", "x" * 42, "x" * 43]
-    made = {name: object_name(name) for name in names}
-    assert len(set(made.values())) == len(names)
-    assert made["digits"] == "scopeline-digits"
-    assert made["a-b"] == "scopeline-a-b"
-    assert max(map(len, made.values())) <= MAX_NAME_LENGTH
-    for name in ("a_b-", "x" * 63):
-        assert write(make_config(name=name))["CronJob"]["metadata"]["name"] == made[name]
 
 
 def test_cron_expression_comes_at_least_as_often_as_the_poll() -> None:

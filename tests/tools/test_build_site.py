@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import threading
 import tomllib
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from tests.support.browser import Browser
-from tools.build_site import EXIT_TRY_LATER, SiteError, check_navigation, main, write_pages
+from tools.build_site import SiteError, check_navigation, write_pages
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,30 +56,3 @@ def test_navigation_of_the_site_has_all_pages(tmp_path: Path) -> None:
     settings = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
     check_navigation(ROOT, settings["nav"])
     write_pages(ROOT, tmp_path / "pages")
-
-
-@pytest.mark.slow
-def test_every_page_opens_without_errors_and_requests_elsewhere(browser: Browser) -> None:
-    if main() == EXIT_TRY_LATER:
-        pytest.skip("the package index cannot be reached")
-    folder = ROOT / "site"
-    handler = functools.partial(SilentHandler, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        top = f"http://127.0.0.1:{server.server_port}/"
-        pages = sorted(page.relative_to(folder).as_posix() for page in folder.rglob("*.html"))
-        assert "config.html" in pages
-        for page in pages:
-            for width in (1200, 390):
-                browser.open(top + page, width)
-                assert [url for url in browser.requests() if not url.startswith(top)] == []
-                assert browser.errors() == []
-                assert browser.evaluate("document.documentElement.scrollWidth") <= width, page
-        server.shutdown()
-
-
-class SilentHandler(SimpleHTTPRequestHandler):
-    """A handler of requests for files that writes no log."""
-
-    def log_message(self, *_: object) -> None:
-        """Writes nothing."""

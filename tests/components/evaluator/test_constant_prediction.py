@@ -132,14 +132,3 @@ def test_bound_of_the_constant_does_not_apply_to_slices() -> None:
     assert held[()].value_threshold.lower_bound.value == 0.6
     assert held[("area",)].value_threshold.lower_bound.value == -1e30
     assert {one.change_threshold.absolute.value for one in held.values()} == {-0.1}
-
-
-@pytest.mark.parametrize(
-    "metric",
-    [
-        "auc",
-    ],
-)
-def test_very_few_examples_are_inconclusive(metric: str) -> None:
-    found = {n: predict_constant(metric, np.arange(n) % 2) for n in (2, 3, 100)}
-    assert [n for n, one in found.items() if one and one.is_inconclusive] == [2, 3]

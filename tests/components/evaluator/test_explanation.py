@@ -89,19 +89,6 @@ def test_weighted_curves_and_loss_are_those_of_scikit_learn(explained: Any) -> N
     assert np.sum(explanation.confusion.counts) == pytest.approx(weights.sum())
 
 
-def test_calibrated_model_is_within_its_intervals(explained: Any) -> None:
-    calibration = explained[0].calibration
-    inside = [
-        low <= predicted <= high
-        for low, predicted, high in zip(
-            calibration.low, calibration.predicted, calibration.high, strict=True
-        )
-    ]
-    assert len(inside) == 10
-    assert sum(inside) >= 8
-    assert calibration.expected_error < 0.05
-
-
 def test_importances_are_those_of_the_formula(explained: Any) -> None:
     explanation, _, _ = explained
     number, city, noise = explanation.importances
@@ -141,22 +128,6 @@ def test_worst_examples_have_the_largest_losses_and_shares_that_add_up(explained
         of_label = np.exp(-row.loss)
         answer = of_label if row.label == "yes" else 1 - of_label
         assert sum(share.share for share in row.shares) + worst.base == pytest.approx(answer)
-
-
-def test_copy_of_the_label_is_a_suspected_leak(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    label = random.integers(0, 2, ROWS)
-    rows = {
-        "copy": label + 0.01 * random.normal(size=ROWS),
-        "other": random.normal(size=ROWS) + label,
-        "label": label,
-    }
-    formula = lambda c: tf.sigmoid(12 * c["copy"] - 6 + 0.3 * c["other"])[:, tf.newaxis]  # noqa: E731
-    model = Evaluated(tmp_path, formula, {"copy": "float32", "other": "float32"})
-    explanation, _ = model.explain(rows)
-    assert explanation.suspected_leak == "copy"
-    (note,) = explanation.notes
-    assert "'copy'" in note
 
 
 def test_a_regression_has_residuals_and_no_text_has_an_effect(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,9 @@ import pytest
 import tensorflow as tf
 from tfx.types import Artifact, artifact_utils, standard_artifacts
 
-from components.evaluator import executor
 from components.evaluator.constant_prediction import predict_constant
-from components.evaluator.dependence import BLOCKS, INDEPENDENT, Dependence, block_ends
+from components.evaluator.dependence import INDEPENDENT
 from components.evaluator.executor import _read_rows
-from components.examples_reader import read_columns
 from trainer_module.settings import Task
 
 LISTS = {"INT": "int64_list", "FLOAT": "float_list", "BYTES": "bytes_list"}
@@ -73,31 +70,3 @@ def test_binary_labels_of_any_type_are_0_and_1(
 def test_labels_of_a_regression_are_unchanged(tmp_path: Path, kind: str, values: list[Any]) -> None:
     labels = labels_of(tmp_path, kind, values, Task.REGRESSION)
     np.testing.assert_array_equal(labels, values)
-
-
-@pytest.mark.parametrize("by", ["group_by", "order_by"])
-def test_labels_and_units_are_read_once(
-    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The examples are read once, and only the columns that are needed."""
-    reads = []
-
-    def counted(*arguments: Any) -> Any:
-        reads.append({feature.name for feature in arguments[2]})
-        return read_columns(*arguments)
-
-    monkeypatch.setattr(executor, "read_columns", counted)
-    inputs, dependence = inputs_of(tmp_path, "INT", [3, 5] * 24), Dependence(**{by: "x"})
-    rows = _read_rows(inputs, ["eval"], "y", dependence)
-    assert reads == [{"x", "y"}]
-    assert rows.labels_for(Task.BINARY).tolist() == [0, 1] * 24
-    ends = block_ends(rows.keys) if by == "order_by" else ()
-    units = rows.units(replace(dependence, ends=ends))
-    assert units is not None
-    values = np.arange(48) // 2
-    expected = np.searchsorted(ends, values) if ends else values
-    assert len(set(expected)) == len(set(units)) == len(set(zip(units, expected, strict=True)))
-    assert len(set(units)) == (BLOCKS if ends else 24)
-    alone = _read_rows(inputs, ["eval"], "", dependence)
-    assert reads[1:] == ([{"x"}] if by == "order_by" else [])
-    assert not len(alone.labels)

@@ -68,12 +68,6 @@ def test_infinite_number_is_refused_in_numeric_columns(tmp_path, refusal, genera
     assert sum(map(len, kept.values())) == 41, "a column that is declared as no number"
 
 
-def test_constant_regression_label_is_noted(tmp_path, execute):
-    write(tmp_path, [1.5] * 40)
-    (note,) = read_notes(execute(tmp_path, task="regression")).sentences
-    assert "'label' is 1.5" in note
-
-
 @pytest.mark.parametrize(
     ("odd", "shown"),
     [
@@ -99,12 +93,6 @@ def test_class_outside_of_task_order_is_refused(tmp_path, refusal, order, odd):
     message = refusal(tmp_path, task={"kind": "ordinal", "order": order})
     assert f"'label' is '{odd}' in row 23 of {tmp_path}/a.csv, but task: ordinal" in message
     assert f"{', '.join(map(str, order))} (task.order)" in message
-
-
-def test_two_classes_for_a_multiclass_task_are_noted(tmp_path, execute):
-    write(tmp_path, ["yes", "no"] * 20)
-    (note,) = read_notes(execute(tmp_path, task="multiclass")).sentences
-    assert "2 classes ('no', 'yes'): with task: binary" in note
 
 
 def test_empty_split_is_refused(tmp_path, refusal):

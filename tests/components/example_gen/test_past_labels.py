@@ -12,7 +12,6 @@ import pytest
 
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import FileNotes
-from components.example_gen.series import is_series
 from components.example_gen.sources import make_source
 from components.example_gen.sources.surveys import merge_surveys
 from trainer_module.errors import DataError
@@ -131,18 +130,6 @@ def test_table_without_a_series_is_refused(tmp_path, header, lines, lags, place)
     with pytest.raises(DataError) as error:
         read(folder, lags)
     assert place.format(file=folder / "0.csv") in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("keys", "expected"),
-    [
-        (np.arange("2010-01", "2020-01", dtype="datetime64[M]").astype("datetime64[us]"), True),
-        (np.append(np.arange(99), 98), False),
-        (np.cumsum(np.random.default_rng(0).exponential(1, 100)), False),
-    ],
-)
-def test_series_is_recognised_by_even_times(keys, expected):
-    assert is_series(keys.astype(np.float64)) is expected
 
 
 def test_means_of_small_labels_are_exact_beside_a_series_of_large_ones(tmp_path):

@@ -1,50 +1,15 @@
-"""Many small files become few shards, with the same rows in the same splits as one file's."""
+"""Many small files become few shards, and a large file several."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.csv as pa_csv
 import pytest
-import tensorflow as tf
 from tfx.proto import example_gen_pb2
 
 from components.example_gen import planning
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources import make_source
-
-TABLE = pa.table({"x": [i / 4 for i in range(240)], "label": [i % 2 for i in range(240)]})
-FILES = 40
-
-
-@pytest.mark.slow
-def test_small_files_share_shards_with_the_rows_and_splits_of_one_file(
-    tmp_path: Path,
-    execute: Callable[..., Any],
-    read_split: Callable[..., list[bytes]],
-) -> None:
-    rows = TABLE.num_rows // FILES
-    found = []
-    for folder, size in (("many", rows), ("one", TABLE.num_rows)):
-        (tmp_path / folder).mkdir()
-        for start in range(0, TABLE.num_rows, size):
-            path = tmp_path / folder / f"{start:03d}.csv"
-            pa_csv.write_csv(TABLE.slice(start, size), str(path))
-        examples = execute(tmp_path / folder)
-        assert len(list(Path(examples.uri).glob("Split-train/*"))) <= (1 if folder == "one" else 16)
-        found.append(
-            {split: sorted(values_of(read_split(examples, split))) for split in ("train", "eval")}
-        )
-    assert found[0] == found[1]
-    assert sorted(found[0]["train"] + found[0]["eval"]) == TABLE["x"].to_pylist()
-
-
-def values_of(records: list[bytes]) -> list[float]:
-    examples = map(tf.train.Example.FromString, records)
-    return [example.features.feature["x"].float_list.value[0] for example in examples]
 
 
 def test_number_of_shards_depends_on_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

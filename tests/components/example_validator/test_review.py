@@ -14,7 +14,6 @@ from tfx.types import artifact_utils, standard_artifacts
 from components.column_types.choice import Choice, annotate
 from components.example_validator.review import (
     check_leakage,
-    note_unreadable,
     read_review,
     review_examples,
     show_findings,
@@ -26,7 +25,6 @@ from trainer_module.settings import Task
 ROWS = 120
 INT, FLOAT, BYTES = schema_pb2.INT, schema_pb2.FLOAT, schema_pb2.BYTES
 TYPES = {"always": FLOAT, "id": INT, "gaps": FLOAT, "tags": BYTES, "empty": BYTES, "label": BYTES}
-_FEES = {3: b"free", 7: b"free", 8: b"EUR 3", 9: b"n/a"}
 SCHEMA = schema_pb2.Schema(feature=[schema_pb2.Feature(name=n, type=t) for n, t in TYPES.items()])
 
 
@@ -39,7 +37,6 @@ def row(number: int) -> dict[str, tuple[str, list[Any]]]:
         "empty": ("bytes_list", []),
         "label": ("bytes_list", [[b"no", b"yes"][number * 7 % 10 < 4]]),
         "alive": ("bytes_list", [[b"n", b"y"][number * 7 % 10 < 4]]),
-        "fee": ("bytes_list", [] if number % 5 == 0 else [_FEES.get(number, b"$%d" % number)]),
         "paid": ("bytes_list", [[b"cash", b"card"][number * 3 % 10 < 4]]),
     }
 
@@ -134,13 +131,3 @@ def test_random_split_of_dated_rows_ends_the_run(
     assert read_review(artifact) == found
     with pytest.raises(DataError, match=r"evaluate\.leakage: warn$"):
         check_leakage(found)
-
-
-def test_unreadable_texts_are_counted(examples: standard_artifacts.Examples) -> None:
-    schema = schema_pb2.Schema(feature=[schema_pb2.Feature(name="fee", type=BYTES)])
-    settings = {"type": "numeric", "written": "point", "unit": "$"}
-    annotate(schema, {"fee": Choice(settings, "numbers in text")})
-    (note,) = note_unreadable(examples, schema, [])
-    assert "3 of 96 values" in note
-    assert "'free' (2)" in note
-    assert not note_unreadable(examples, schema, ["fee"])

@@ -43,14 +43,6 @@ def test_finals_measure_the_config_and_the_best_trials() -> None:
     assert plan_finals(trials[:3], AUC, None) == []
 
 
-def test_no_finals_without_the_trial_of_the_config() -> None:
-    trials = trials_of([0.7, 0.6, 0.9])
-    assert plan_finals(trials[:1], AUC, 1e6) == []
-    trials[0].state = TrialState.FAILED
-    assert plan_finals(trials, AUC, 1e6) == []
-    assert choose(trials, AUC, is_automatic=True) == trials[2]
-
-
 @pytest.mark.parametrize(
     ("config", "second", "third", "number"),
     [
