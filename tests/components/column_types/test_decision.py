@@ -188,21 +188,6 @@ def test_last_column_is_never_ignored() -> None:
     assert choices["none"].is_ignored
 
 
-@pytest.mark.parametrize("repeated", [0, 100])
-def test_names_as_only_column_are_text_of_characters(repeated: int) -> None:
-    """As categories, or ignored as identifiers are, they would leave nothing to learn from."""
-    letters = "abcdefghij"
-    names = [f"{letters[i % 10]}o{letters[i // 10 % 10]} {letters[i // 100]}u" for i in range(ROWS)]
-    names[:repeated] = names[-repeated or ROWS :]
-    (choice,) = choose_types(collect_facts({"name": arrow(names)}, {})).values()
-    assert choice.settings == {"type": "text", "tokens": "characters", "ngrams": 3, "max_tokens": 8}
-    assert "no other column is left" in choice.reason
-    assert choose(name=names)["name"].type == ("categorical" if repeated else "ignore")
-    codes = [f"T{i:04}" for i in range(ROWS)]
-    (choice,) = choose_types(collect_facts({"booking": arrow(codes)}, {})).values()
-    assert choice.type == "categorical"
-
-
 LISTS = {
     "text": ([[b"a", b"b"], [b"b"]], {"type": "categorical", "many": True, "max_values": 2}),
     "integers": ([[1, 2, 3], [], [7]], {"type": "categorical", "many": True, "max_values": 3}),

@@ -42,11 +42,6 @@ def test_domain_of_the_label_has_the_classes_of_all_splits() -> None:
     assert list(tfdv.get_domain(schema, "label").value) == ["a", "b", "c"]
 
 
-def test_label_of_a_regression_is_not_bounded() -> None:
-    schema = infer_schema([count(label=[0, 3, 9])], "label", Task.REGRESSION, [])
-    assert tfdv.get_feature(schema, "label").WhichOneof("domain_info") is None
-
-
 def test_missing_values_have_defaults() -> None:
     first = count(x=[1.0, 2.0], n=[1, 2], text=["a", "b"], odd=[None, 1.0], label=[0, 1])
     schema = infer_schema([first], "label", Task.BINARY, [])
