@@ -139,7 +139,7 @@ def test_a_run_that_changes_nothing_says_so_and_imports_nothing(
 
 
 @pytest.mark.parametrize(
-    "request",
+    "run_request",
     [
         RunRequest(force=True),
         RunRequest(reason="cron fired"),
@@ -149,8 +149,8 @@ def test_a_run_that_changes_nothing_says_so_and_imports_nothing(
     ],
     ids=repr,
 )
-def test_a_request_with_a_purpose_is_not_skipped(request: RunRequest) -> None:
-    assert not request.may_be_skipped
+def test_a_request_with_a_purpose_is_not_skipped(run_request: RunRequest) -> None:
+    assert not run_request.may_be_skipped
     assert RunRequest().may_be_skipped
 
 

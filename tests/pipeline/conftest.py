@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +14,35 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.runs import provenance
 
 
-@pytest.fixture(autouse=True, scope="session")
+_closure = functools.cache(user_code.import_closure)
+_schema = functools.cache(PipelineConfig.model_json_schema)
+_version = functools.cache(provenance.version)
+
+
+def _cached_closure(
+    roots: list[str], folder: Path, never_loads: Sequence[str] = ()
+) -> dict[str, Path]:
+    return _closure(tuple(roots), folder, tuple(never_loads))
+
+
+def _cached_schema(**options: Any) -> dict[str, Any]:
+    return _original_schema(**options) if options else _schema()
+
+
+_original_schema = PipelineConfig.model_json_schema
+
+
+@pytest.fixture(autouse=True, scope="module")
 def _computed_once() -> Iterator[None]:
     """Caches the imports of our modules, which no test edits, the schema, and versions."""
-    closure = functools.cache(user_code.import_closure)
-    schema = functools.cache(PipelineConfig.model_json_schema)
-
-    def cached_closure(
-        roots: list[str], folder: Path, never_loads: list[str] = ()
-    ) -> dict[str, Path]:
-        return closure(tuple(roots), folder, tuple(never_loads))
-
-    def cached_schema(**options: Any) -> dict[str, Any]:
-        return schema() if not options else original(**options)
-
-    original = PipelineConfig.model_json_schema
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(user_code, "import_closure", cached_closure)
-        patch.setattr(provenance, "version", functools.cache(provenance.version))
-        patch.setattr(PipelineConfig, "model_json_schema", cached_schema)
+        patch.setattr(user_code, "import_closure", _cached_closure)
+        patch.setattr(provenance, "version", _version)
+        patch.setattr(PipelineConfig, "model_json_schema", _cached_schema)
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def followed_imports(_computed_once: None) -> None:
     """The imports of all components have been followed."""
     from pipeline.config.loading import load_config

@@ -15,7 +15,6 @@ import ml_metadata as mlmd
 from ml_metadata.proto import metadata_store_pb2 as pb
 
 from components.pusher.certificate import CERTIFICATE_FOLDER, Certificate, digest_files
-from components.pusher.variants import MANIFEST_FILE, VARIANTS_FOLDER, to_manifest
 from components.pusher.versions import (
     WITHDRAWN_PROPERTY,
     Provenance,
@@ -31,40 +30,9 @@ from pipeline.records.metadata_store import sqlite_connection
 from pipeline.versions.rollback import RollbackRequest, roll_back
 from pipeline.versions.withdrawal import withdraw
 from tests.support import warm
-from trainer_module.export.variants.manifest import (
-    Variant,
-    describe_file,
-    read_variant,
-    write_variant,
-)
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "configs" / "digits.yaml"
-
-
-def add_variants(version: Path, *names: str) -> None:
-    """Puts variants into a version, as Optimizer makes them."""
-    for name in names:
-        file = version / VARIANTS_FOLDER / name / "model.tflite"
-        file.parent.mkdir(parents=True)
-        file.write_bytes(name.encode())
-        variant = Variant(
-            name=name,
-            format="litert",
-            precision=name,
-            **describe_file(file),
-            inputs=(),
-            outputs=(),
-            task="binary",
-            classes=(),
-            bounds=None,
-            runtime="ai-edge-litert",
-            runtime_version="2.3.0",
-            how_to_load="",
-        )
-        write_variant(variant, file.parent)
-    listed = {name: read_variant(version / VARIANTS_FOLDER / name) for name in names}
-    (version / VARIANTS_FOLDER / MANIFEST_FILE).write_text(to_manifest(listed))
 
 
 @dataclass
@@ -181,7 +149,7 @@ class Service:
         )
 
     def models(self) -> list[dict[str, Any]]:
-        """What `models --json` says."""
+        """The output of `models --json`."""
         done = self.command("models", "--json")
         assert done.returncode == 0, done.stderr
         return list(json.loads(done.stdout))
