@@ -69,6 +69,7 @@ def test_losses_equal_their_formulas(loss: Any, task: Task, expected: Any) -> No
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "shares", "weights"),
     [

@@ -65,14 +65,14 @@ Path(sys.argv[2]).write_text(compile_pipeline(load_for_kubeflow(Path(sys.argv[1]
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def config(tmp_path_factory: pytest.TempPathFactory) -> PipelineConfig:
     path = tmp_path_factory.mktemp("config") / "taxi.yaml"
     path.write_text(yaml.safe_dump(CONFIG))
     return load_for_kubeflow(path)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def compiled(config: PipelineConfig) -> CompiledPipeline:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SCOPELINE_METADATA_PASSWORD", PASSWORD)
