@@ -13,7 +13,6 @@ from pipeline.config import user_code
 from pipeline.config.settings import PipelineConfig
 from pipeline.runs import provenance
 
-
 _closure = functools.cache(user_code.import_closure)
 _schema = functools.cache(PipelineConfig.model_json_schema)
 _version = functools.cache(provenance.version)
