@@ -48,6 +48,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=order)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _libraries_have_begun() -> None:
+    """TensorFlow's first function takes a second, which is no test's own."""
+    if "tensorflow" in sys.modules:
+        import tensorflow as tf
+
+        tf.function(lambda number: number + 1.0)(tf.constant(1.0))
+
+
 @pytest.fixture(autouse=True)
 def _words_of_other_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forgets the words and options of commands that earlier tests ran in this process."""

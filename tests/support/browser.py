@@ -20,8 +20,9 @@ import websocket
 
 EXECUTABLE = shutil.which("chromium") or shutil.which("google-chrome")
 """The browser, or None if no browser is installed."""
-AXE = Path(__file__).parents[2] / ".tools" / "axe-core" / "axe.min.js"
-"""The script of axe-core, which `.ci/run` brings."""
+_TOOLS = Path(__file__).parents[2] / ".tools"
+AXE = _TOOLS / "node_modules" / "axe-core" / "axe.min.js"
+"""The script of axe-core, which `npm install --prefix .tools axe-core` brings."""
 _START_SECONDS = 60
 _OPTIONS = [
     "--headless=new",
@@ -151,7 +152,7 @@ class Browser:
     def violations(self) -> list[tuple[str, str]]:
         """Returns the serious problems that axe-core finds in the page with everything unfolded."""
         if not AXE.exists():
-            pytest.skip(f"there is no axe-core in {AXE.parent}; .ci/run brings it")
+            pytest.skip("there is no axe-core; `npm install --prefix .tools axe-core` brings it")
         self.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
         self.evaluate(AXE.read_text())
         found = self.evaluate("axe.run({resultTypes: ['violations']}).then(r => r.violations)")
