@@ -197,7 +197,6 @@ def _options_of(
         version=served.version,
         variant=variant,
         on_unreadable=(config.requests if config else RequestSettings()).on_unreadable,
-        private=frozenset([*config.report.private, *config.log.drop]) if config else None,
     )
 
 

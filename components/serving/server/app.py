@@ -334,7 +334,7 @@ class _Endpoints:
     async def describe_api(self, request: Request) -> Response:
         """Returns the OpenAPI document of the server and the served version."""
         number, model = self._predictions.find_version(self._options.name)
-        document = await self._documents.read(number, model, request.headers)
+        document = await self._documents.read(number, model)
         return Response(document, headers=_DOCUMENT_HEADERS, media_type="application/json")
 
     async def describe_server(self, request: Request) -> Response:

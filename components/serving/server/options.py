@@ -70,9 +70,6 @@ class ServeOptions:
     """The options of the request log, or None for no log."""
     page: bool = True
     """Whether the server has a page at `/`."""
-    private: frozenset[str] | None = None
-    """The columns of the data whose values the example of the page must not show, or None if no
-    config names them. The example then has no values of the data."""
 
     @property
     def scheme(self) -> str:
