@@ -275,7 +275,9 @@ def encode_text(
         return single_values(values)
     numbers = parse_numbers(values, kind)
     if numbers is None:
-        numbers = parse_numbers(without_placeholders(values), kind)
+        numbers = parse_numbers(without_zero_fractions(values), kind)
+    if numbers is None:
+        numbers = parse_numbers(without_zero_fractions(without_placeholders(values)), kind)
     if numbers is None:
         raise pa.ArrowInvalid("a value is not a number")
     if missing:
@@ -283,6 +285,12 @@ def encode_text(
         numbers = pc.if_else(is_missing, pa.scalar(None, numbers.type), numbers)
     # Values are parsed as float64 first, like in Python. Parsing as float32 may round differently.
     return single_values(numbers.cast(ARROW_TYPES[kind], safe=False))
+
+
+def without_zero_fractions(values: pa.BinaryArray) -> pa.BinaryArray:
+    """Returns texts of numbers such as `6.0` as `6`; other texts remain."""
+    texts = _trim(values)
+    return pc.replace_substring_regex(texts, r"^([+-]?\d+)\.0*$", r"\1").cast(pa.binary())
 
 
 def holds_any(values: pa.Array, characters: bytes) -> bool:

@@ -26,6 +26,7 @@ from components.example_gen.columns.type_inference import (
     parse_numbers,
     survey_text,
     without_placeholders,
+    without_zero_fractions,
 )
 from components.example_gen.files import check_is_text, reason_of, unreadable_error
 from components.example_gen.formats import CsvSettings
@@ -228,7 +229,7 @@ def _encode(
     except pa.ArrowInvalid:
         row = next(
             index
-            for index, cell in enumerate(without_placeholders(cells))
+            for index, cell in enumerate(without_zero_fractions(without_placeholders(cells)))
             if cell.is_valid and parse_numbers(pa.array([cell.as_py()], pa.binary()), kind) is None
         )
         expected = "a whole number" if kind is ColumnKind.INT else "a number"

@@ -31,3 +31,13 @@ def test_json_lines_with_ids_of_19_digits_are_read(tmp_path: Path, generate, nul
     assert {value for one in features for value in one["id"].int64_list.value} == {
         LARGE + n for n in range(40)
     }
+
+
+def test_a_fraction_of_zero_is_a_whole_number_in_csv() -> None:
+    from components.example_gen.columns.type_inference import encode_text
+
+    cells = pa.array([b"6.0", b" 7. ", b"8", b"-9.00", None, b"NA"], pa.binary())
+    column = encode_text(cells, ColumnKind.INT)
+    assert column.to_pylist() == [[6], [7], [8], [-9], None, None]
+    with pytest.raises(pa.ArrowInvalid):
+        encode_text(pa.array([b"6.0", b"6.5"], pa.binary()), ColumnKind.INT)
