@@ -99,6 +99,16 @@ def shorten(error: object, max_length: int = MAX_REASON_LENGTH) -> str:
     return f"{cut.rstrip()}..."
 
 
+def as_key(name: str) -> str:
+    """Returns a name as a key of a flow mapping in YAML, in quotes where YAML needs them."""
+    import yaml
+
+    text = yaml.safe_dump(
+        {name: 0}, allow_unicode=True, default_flow_style=True, width=float("inf")
+    )
+    return str(text.strip()[1:].removesuffix(": 0}"))
+
+
 def enumerate_names(names: Iterable[str], conjunction: str) -> str:
     """Returns names as an enumeration in a sentence: `a, b and c`."""
     *first, last = names

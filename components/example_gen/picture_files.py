@@ -22,7 +22,7 @@ from components.example_gen.columns.encoded import Cell, rows_of, values_of
 from components.example_gen.files import MAGIC_BYTES, kind_of_file, reason_of
 from components.example_gen.formats import ExampleGenSettings, OnBadFile
 from components.example_gen.paths import PICTURE_EXTENSIONS, is_remote
-from trainer_module.errors import DataError, counted
+from trainer_module.errors import DataError, as_key, counted
 from trainer_module.features.pixels import PictureHeader, check_pixels, read_header
 
 # For other formats, Pillow starts programs such as Ghostscript, or some builds do not support them.
@@ -157,7 +157,7 @@ def _locate(name: str, path: str, cell: Cell, folder: str, real_folder: str) -> 
     if not real.startswith(real_folder.rstrip("/") + "/"):
         raise DataError(
             f"Column {name!r} is {path!r} in {cell}, which is outside of {folder}: write a path"
-            f" within this folder, or set the folder of all pictures by features: {{{name}:"
+            f" within this folder, or set the folder of all pictures by features: {{{as_key(name)}:"
             " {folder: ...}}."
         )
     return file

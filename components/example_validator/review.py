@@ -32,7 +32,7 @@ from components.example_validator.dated_rows import SplitFinding, read_days, rev
 from components.example_validator.leakage import Strength, Target, label_numbers, value_codes
 from components.example_validator.odd_rows import show_value
 from components.examples_reader import read_columns, read_sample
-from trainer_module.errors import DataError, counted
+from trainer_module.errors import DataError, as_key, counted
 from trainer_module.export.interface import TextReader
 from trainer_module.features.number_format import find_number_format
 from trainer_module.features.raw_columns import parse_numbers
@@ -74,7 +74,7 @@ class ColumnFinding:
 
     def __str__(self) -> str:
         name = json.dumps(self.column, ensure_ascii=False)
-        key = self.column if self.column.isidentifier() else name
+        key = as_key(self.column)
         return f"column {name} {self.found}; to leave it out: features: {{{key}: {{type: ignore}}}}"
 
 

@@ -35,7 +35,7 @@ from components.examples_reader import read_columns, read_sample
 from components.schema_gen.files import keep_schema, read_schema, schema_revision
 from components.schema_gen.inference import infer_schema
 from components.split_files import Artifacts
-from trainer_module.errors import DataError
+from trainer_module.errors import DataError, as_key
 from trainer_module.features.raw_columns import MISSING_INTEGER
 from trainer_module.settings import Task
 
@@ -224,8 +224,8 @@ def _choose_sizes(
         if choice is None:
             raise DataError(
                 f"Column {name!r} contains no picture in the split {_SAMPLED_SPLIT!r}, so the size"
-                f" of the pictures is unknown: set the size, such as features: {{{name}: {{type:"
-                " image, height: 64, width: 64}}"
+                f" of the pictures is unknown: set the size, such as features: {{{as_key(name)}:"
+                " {type: image, height: 64, width: 64}}"
             )
         annotate(schema, {name: choice})
 

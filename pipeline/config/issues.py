@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from components.example_gen.formats import FORMATS, format_by_name
 from pipeline.config.synonyms import find_keys, find_value
-from trainer_module.errors import enumerate_names
+from trainer_module.errors import as_key, enumerate_names
 from trainer_module.settings import Task
 
 MAY_HOLD_SECRETS = (
@@ -183,8 +183,8 @@ def _line_to_write(path: Sequence[Any], value: Any, raw: Any) -> str:
             return f"expected data: {{format: csv, path: {value}, label: COLUMN}}"
         case ("features",), [first, *_]:
             return (
-                f"expected a mapping such as features: {{{first}: {{type: categorical}}}}; the "
-                "types of other columns are inferred"
+                f"expected a mapping such as features: {{{as_key(first)}: {{type: categorical}}}}; "
+                "the types of other columns are inferred"
             )
         case ("evaluate", "thresholds", str(name)), int() | float():
             return f"expected {name}: {{min: {value}}}, or {{max: {value}}} if lower is better"

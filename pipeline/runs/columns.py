@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from pipeline.config.settings import PipelineConfig, find_unsized
 from pipeline.data.first_look import read_first_rows
 from pipeline.run_context import RunContext
 from pipeline.runs.console import show_path
-from trainer_module.errors import counted
+from trainer_module.errors import as_key, counted
 from trainer_module.features.base import BaseFeature
 from trainer_module.settings import Feature, TextFeature
 
@@ -68,8 +67,7 @@ class ColumnTypes:
             other = "categorical" if name in self.texts else "numeric"
         if choice.type == "image":
             other = "image, height: 64, width: 64"
-        key = name if name.isidentifier() else json.dumps(name, ensure_ascii=False)
-        return f"; to change it: features: {{{key}: {{type: {other}}}}}"
+        return f"; to change it: features: {{{as_key(name)}: {{type: {other}}}}}"
 
 
 def plan_columns(context: RunContext) -> ColumnTypes | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from trainer_module.errors import counted, shorten
+import pytest
+import yaml
+
+from trainer_module.errors import as_key, counted, shorten
 
 
 def test_long_error_is_shortened_to_whole_words():
@@ -21,3 +24,10 @@ def test_a_number_has_its_noun_in_the_right_form() -> None:
         *("1 row", "1 class", "1 epoch"),
         *("1,000 rows", "1,000 classes", "1,000 epochs"),
     ]
+
+
+@pytest.mark.parametrize("name", ["no", "null", "true", "12", "a, b", "x: y", "{z", "größe", "a b"])
+def test_a_name_as_a_key_is_read_back_as_it_was(name: str) -> None:
+    line = f"features: {{{as_key(name)}: {{type: ignore}}}}"
+    assert yaml.safe_load(line) == {"features": {name: {"type": "ignore"}}}
+    assert as_key("fare") == "fare"

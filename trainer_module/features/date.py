@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import field_validator
 
-from trainer_module.errors import DataError
+from trainer_module.errors import DataError, as_key
 from trainer_module.features.base import BaseFeature
 from trainer_module.features.date_formats import WEEKDAYS, Form, candidates
 
@@ -115,7 +115,7 @@ class DateFeature(BaseFeature):
             if feature.reference is not None and feature.reference not in days:
                 raise DataError(
                     f"features.{name}.reference: column {feature.reference!r} is not a date; add "
-                    f"features: {{{feature.reference}: {{type: date}}}}."
+                    f"features: {{{as_key(feature.reference)}: {{type: date}}}}."
                 )
         parts = calendar.make_parts(days, {n: f.reference for n, f in features.items()})
         outputs = {}

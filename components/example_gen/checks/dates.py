@@ -17,7 +17,7 @@ from components.column_types.dates import Dates, may_be_dates
 from components.example_gen.checks.values import matches, texts_of
 from components.example_gen.columns.encoded import Cell, excerpt, values_of
 from components.example_gen.formats import ExampleGenSettings
-from trainer_module.errors import DataError
+from trainer_module.errors import DataError, as_key
 from trainer_module.features.date_formats import WITH_TIME, Form, candidates
 
 _SMALL_SAMPLE = 5
@@ -153,7 +153,7 @@ def _as_known_dates(name: str, tally: DateTally, date_format: str) -> Dates:
             f"Column {name!r} had dates in the format {date_format} in earlier data, but"
             f" {dates.mismatches:,} of {dates.values:,} values have another format, the first is"
             f" {dates.first_mismatch}: write all dates in the same format, or declare the column by"
-            f" features: {{{name}: {{type: ...}}}}."
+            f" features: {{{as_key(name)}: {{type: ...}}}}."
         )
     return dates
 

@@ -40,7 +40,7 @@ from components.example_gen.columns.encoded import (
 )
 from components.example_gen.formats import ExampleGenSettings, Unlabelled
 from components.example_gen.notes import DataNotes, FileNotes
-from trainer_module.errors import DataError, counted, enumerate_names
+from trainer_module.errors import DataError, as_key, counted, enumerate_names
 from trainer_module.features.date_formats import find_format
 
 
@@ -182,7 +182,7 @@ def _check_finite(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSetting
             raise DataError(
                 f"Column {name!r} is {number} in {first.below(row)} (32 bits hold numbers up to"
                 " 3.4e38): write a finite number, leave the cell empty if the value is missing, or"
-                f" ignore the column by features: {{{name}: {{type: ignore}}}}."
+                f" ignore the column by features: {{{as_key(name)}: {{type: ignore}}}}."
             )
 
 

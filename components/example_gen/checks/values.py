@@ -22,7 +22,7 @@ from components.example_gen.columns.encoded import (
 )
 from components.example_gen.columns.type_inference import NUMBER, are_placeholders
 from trainer_module.data.order import ordered_keys, parse_times
-from trainer_module.errors import DataError, enumerate_names
+from trainer_module.errors import DataError, as_key, enumerate_names
 from trainer_module.features.base import BaseFeature
 
 # The number of notations that a message names.
@@ -144,7 +144,7 @@ def _unreadable_error(name: str, cell: Cell, feature: BaseFeature) -> DataError:
     return DataError(
         f"Column {name!r} is {cell.value!r} in {cell}, which is not of the type {feature.type}:"
         f" expected {expected}{more}. Correct the value, leave the cell empty if the value is"
-        f" missing, or declare another type by features: {{{name}: {{type: ...}}}}."
+        f" missing, or declare another type by features: {{{as_key(name)}: {{type: ...}}}}."
     )
 
 
@@ -181,7 +181,7 @@ def _not_number_error(name: str, column: pa.Array, values: pa.Array, first: Cell
     return DataError(
         f"Column {name!r} is {cell.value!r} in {cell}, which is {problem}, but features.{name}"
         " declares numbers: correct the value, leave the cell empty if the value is missing, or"
-        f" write features: {{{name}: {{type: categorical}}}} (or ignore)."
+        f" write features: {{{as_key(name)}: {{type: categorical}}}} (or ignore)."
     )
 
 
@@ -189,7 +189,7 @@ def no_value_error(name: str) -> DataError:
     """Returns the error for a column that is declared numeric and is empty in all rows."""
     return DataError(
         f"Column {name!r} has no value in any row, but features.{name} declares numbers: add the"
-        f" values, or write features: {{{name}: {{type: ignore}}}}."
+        f" values, or write features: {{{as_key(name)}: {{type: ignore}}}}."
     )
 
 

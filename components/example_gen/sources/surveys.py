@@ -17,7 +17,7 @@ from components.example_gen.columns.type_inference import ColumnSurvey, is_comma
 from components.example_gen.files import exists, open_file
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources.base import Survey
-from trainer_module.errors import DataError, enumerate_names
+from trainer_module.errors import DataError, as_key, enumerate_names
 from trainer_module.features.number_format import SPACES, NumberFormat, find_number_format
 
 _KINDS = {
@@ -157,7 +157,8 @@ def check_column(name: str, column: ColumnSurvey, settings: ExampleGenSettings) 
         raise DataError(
             f"Column {name!r} is declared numeric, but {cell.value!r} in {cell} is text"
             f" (number of values that are text: {column.texts}). Write plain numbers, or read the"
-            f" column by `features: {{{name}: {{type: numeric, written: point, unit: $}}}}`, with"
+            " column by"
+            f" `features: {{{as_key(name)}: {{type: numeric, written: point, unit: $}}}}`, with"
             " the unit of the values, if they have one."
         )
     if not column.is_mixed:
@@ -165,7 +166,7 @@ def check_column(name: str, column: ColumnSurvey, settings: ExampleGenSettings) 
     raise DataError(
         f"Column {name!r} contains {column.numbers} numbers, but {cell.value!r} in {cell} is not a"
         f" number (number of values that are text: {column.texts}). {_remedy(column, settings)}, or"
-        f" accept numbers and text by `features: {{{name}: {{type: categorical}}}}`."
+        f" accept numbers and text by `features: {{{as_key(name)}: {{type: categorical}}}}`."
     )
 
 
@@ -258,7 +259,7 @@ def note_columns(
             yield (
                 f"column {name!r} is read as numbers, but {column.padded:,} of {column.numbers:,}"
                 f" values begin with 0, first {cell.value!r} in {cell}; if the values are codes,"
-                f" write features: {{{name}: {{type: categorical}}}}"
+                f" write features: {{{as_key(name)}: {{type: categorical}}}}"
             )
         is_number = kinds[name] in (ColumnKind.INT, ColumnKind.FLOAT)
         if column.placeholders and column.kind is not ColumnKind.BYTES and is_number:

@@ -16,6 +16,7 @@ from pipeline.report.blocks import Block, Columns, Figure, Multiples, Note, Sect
 from pipeline.report.sections.evaluation import failures
 from pipeline.report.source import ReportSource
 from pipeline.report.text import interval, is_number, listed, number, percent, shorten
+from trainer_module.errors import as_key
 
 MAX_BARS = 15
 """The maximum number of columns in the chart of importances."""
@@ -48,7 +49,8 @@ def _leak(column: str) -> Note:
     return Note(
         f"The column {shorten(column, 80)} alone carries nearly all that the model knows. If its "
         "values are not known before the label, the metrics of this report cannot be reached in "
-        f"production; then exclude it: features: {{{shorten(column, 80)}: {{type: ignore}}}}",
+        "production; then exclude it: "
+        f"features: {{{as_key(shorten(column, 80))}: {{type: ignore}}}}",
         "warn",
         "Suspected leak",
     )

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from trainer_module.errors import DataError
+from trainer_module.errors import DataError, as_key
 from trainer_module.features import vocabularies
 from trainer_module.features.categorical import PADDING
 from trainer_module.features.raw_columns import AnyTensor, dense_strings
@@ -345,7 +345,7 @@ class TermOrder:
         if texts not in dict(counts):
             raise DataError(
                 f"column {self.column!r} of type: text has no token in any row of the train split; "
-                f"set features: {{{self.column}: {{type: ignore}}}}."
+                f"set features: {{{as_key(self.column)}: {{type: ignore}}}}."
             )
         if self.hash_buckets:
             return []
