@@ -141,15 +141,18 @@ def make_root(layout: Layout) -> None:
     Raises:
       ConfigError: the folder cannot be created, or TFX would read its path as a glob.
     """
-    if found := re.search(r"[*?\[\]]", str(layout.root)):
-        raise ConfigError(
-            f"{layout.root}: found {found[0]!r} in the path of the output; expected a folder "
-            "without wildcards, which --output can give"
-        )
+    _refuse_wildcards(str(layout.root), "--output")
     try:
         layout.root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _unwritable(layout, error) from None
+
+
+def _refuse_wildcards(path: str, key: str) -> None:
+    if found := re.search(r"[*?\[\]]", path):
+        raise ConfigError(
+            f"{key}: found {found[0]!r} in the path {path}; expected a folder without wildcards"
+        )
 
 
 def _unwritable(layout: Layout, error: OSError) -> ScopelineError:
@@ -165,6 +168,7 @@ def _check_serving(layout: Layout) -> None:
     """Creates a local push directory, and checks before the run that it can be written."""
     if layout.push_directory is None or is_remote(layout.serving):
         return
+    _refuse_wildcards(layout.serving, "push.directory")
     try:
         Path(layout.serving).mkdir(parents=True, exist_ok=True)
         # The file has no name, so that it disappears even after an interruption.

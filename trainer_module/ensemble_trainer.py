@@ -30,7 +30,7 @@ from trainer_module.data.dealing import (
 )
 from trainer_module.data.input_pipeline import EVAL_BATCH, Split
 from trainer_module.data.loading import TrainingData
-from trainer_module.errors import DivergedError, TrainingError, shorten
+from trainer_module.errors import DivergedError, MemberLimitError, TrainingError, shorten
 from trainer_module.families.supervised.ensemble.boosted import grow_boosted
 from trainer_module.families.supervised.ensemble.linear import fit_linear
 from trainer_module.families.supervised.ensemble.member import Member, forest_member
@@ -70,7 +70,7 @@ from trainer_module.trees_trainer import (
 
 logger = logging.getLogger(__name__)
 
-_EXCUSED = (DivergedError, MemoryError, tf.errors.ResourceExhaustedError)
+_EXCUSED = (DivergedError, MemberLimitError, MemoryError, tf.errors.ResourceExhaustedError)
 """The errors of a member that leave the other members; every other error ends the training."""
 
 MAX_PREDICTIONS = 50_000_000
@@ -233,7 +233,7 @@ class MemberTrainings:
             ) from error
 
     def try_member(self, name: str, fit: Callable[[], Member]) -> None:
-        """Trains a member; one that diverges, or lacks memory, leaves the other members."""
+        """Trains a member; one that diverges, or that the data is too large for, is left out."""
         started = time.monotonic()
         report_part(len(self.seconds) + 1, len(self.names), self.unit, name)
         try:

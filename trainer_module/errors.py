@@ -72,6 +72,10 @@ class TrainingError(ScopelineError):
     """A training that cannot continue; the message names the problem and a remedy."""
 
 
+class MemberLimitError(TrainingError):
+    """A member of an ensemble that the size or the classes of the data exclude."""
+
+
 class DivergedError(TrainingError):
     """A training whose losses or predictions are no longer finite numbers."""
 

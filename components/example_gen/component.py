@@ -14,7 +14,7 @@ from tfx.proto import example_gen_pb2, range_config_pb2
 
 from components.example_gen.executor import Executor, pack_settings
 from components.example_gen.formats import ExampleGenSettings
-from components.example_gen.paths import HOUR, HOURS_A_DAY, is_hourly
+from components.example_gen.paths import HOUR, HOURS_A_DAY, is_hourly, literal
 
 Splits = Iterable[example_gen_pb2.Input.Split]
 
@@ -33,17 +33,15 @@ class Driver(driver.FileBasedDriver):
         Raises:
           ValueError: a split's pattern contains {HH}, and the range config has no static range.
         """
-        splits = list(splits)
+        splits, base = list(splits), literal(input_base_uri or "")
         if not any(is_hourly(split.pattern) for split in splits):
-            return super().get_input_processor(splits, range_config, input_base_uri)
+            return super().get_input_processor(splits, range_config, base)
         if range_config is None or not range_config.HasField("static_range"):
             raise ValueError(
                 "A split's pattern contains {HH}: give the span to read as static_range of the"
                 " range_config."
             )
-        return _HourProcessor(
-            input_base_uri or "", splits, range_config.static_range.start_span_number
-        )
+        return _HourProcessor(base, splits, range_config.static_range.start_span_number)
 
 
 class _HourProcessor(input_processor.FileBasedInputProcessor):

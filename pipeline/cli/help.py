@@ -68,7 +68,7 @@ class Group(TyperGroup):
 def name_config(command: Any, arguments: list[str]) -> list[str]:
     """Inserts `--config` before a YAML file among the arguments that precede the options."""
     takes_config = any("--config" in option.opts for option in command.params)
-    if not takes_config or "--config" in arguments:
+    if not takes_config or any(word.split("=")[0] == "--config" for word in arguments):
         return arguments
     for place, word in enumerate(arguments):
         if word.startswith("-"):

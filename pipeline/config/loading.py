@@ -333,21 +333,29 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
         # The section is copied, as YAML shares an anchored section between all its aliases.
         raw[section] = dict(child)
         raw = raw[section]
-    raw[last] = _merged(raw.get(last), value)
+    raw[last] = _merged(raw.get(last), value, tuple(key.split(".")))
 
 
-def _merged(old: Any, new: Any) -> Any:
+_WHOLE = ("splits", "class_weights")
+"""The keys of mappings whose entries mean something only together."""
+
+
+def _merged(old: Any, new: Any, path: tuple[str, ...]) -> Any:
     """Returns a value of `--set` with the keys of the config's value that it does not set.
 
-    An empty mapping, and a mapping of another kind, replaces the config's mapping.
+    An empty mapping, a mapping of another kind, and the range of a searched value replace those of
+    the config.
     """
     if not (isinstance(old, Mapping) and isinstance(new, Mapping) and new):
         return new
-    for tag in ("kind", "type", "format", "schedule"):
+    if path[-1] in _WHOLE or path[-2:-1] == ("space",):
+        return new
+    for tag in ("schedule",) if path[-1] == "learning_rate" else ("kind", "type"):
         tags = old.get(tag), new.get(tag)
         if all(isinstance(one, str) for one in tags) and tags[0] != tags[1]:
             return new
-    return {**old, **{key: _merged(old.get(key), value) for key, value in new.items()}}
+    merged = {key: _merged(old.get(key), value, (*path, str(key))) for key, value in new.items()}
+    return {**old, **merged}
 
 
 def _config_error(path: Path, problems: list[Issue]) -> ConfigError:

@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime
 from itertools import islice
 from pathlib import Path
 
-from components.example_gen.paths import is_remote
+from components.example_gen.paths import is_remote, literal
 from pipeline.clock import is_future
 from pipeline.config.sections.data import NO_SPAN, DataSettings, SpanKind, has_spans, span_kind
 from pipeline.config.sections.schedule import MissingSpan, ScheduleSettings, WindowSettings
@@ -126,7 +126,8 @@ def list_spans(data: DataSettings, location: DataLocation) -> list[Span]:
     by_key: dict[tuple[int, int | None], dict[str, list[File]]] = {}
     for split, pattern in location.patterns.items():
         files = list_files(location.base, pattern)
-        for key, file in with_span_and_version(files, posixpath.join(location.base, pattern)):
+        whole = posixpath.join(literal(location.base), pattern)
+        for key, file in with_span_and_version(files, whole):
             by_key.setdefault(key, {}).setdefault(split, []).append(file)
     labels = label_files(data)
     input_splits = set(location.patterns)
@@ -140,7 +141,8 @@ def list_spans(data: DataSettings, location: DataLocation) -> list[Span]:
     for pattern in location.patterns.values():
         folder = span_folder(pattern)
         for (number, _), file in with_span_and_version(
-            list_empty_folders(location.base, folder), posixpath.join(location.base, folder)
+            list_empty_folders(location.base, folder),
+            posixpath.join(literal(location.base), folder),
         ):
             if number not in with_files:
                 latest[number] = Span(number, None, (file,), span_kind(data))

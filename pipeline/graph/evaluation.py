@@ -149,8 +149,7 @@ def make_verdict(criteria: Criteria) -> VerdictSettings:
 
 def _check_confident(names: Sequence[str], criteria: Criteria) -> None:
     """Raises ConfigError if metrics need intervals, but stock TFMA has to evaluate without them."""
-    config = make_eval_config(criteria)
-    if not names or Computations.of(config) is not None:
+    if not names or Computations.of(config := make_eval_config(criteria)) is not None:
         return
     preventing = []
     for metric in (metric for spec in config.metrics_specs for metric in spec.metrics):
@@ -160,7 +159,7 @@ def _check_confident(names: Sequence[str], criteria: Criteria) -> None:
             preventing.append(metric.class_name)
     raise ConfigError(
         f"evaluate.thresholds.{names[0]}: found a bound to be met for certain; expected no metric "
-        f"without confidence intervals beside it, such as {', '.join(preventing)}"
+        f"without confidence intervals beside it, such as {', '.join(preventing or criteria.names)}"
     )
 
 

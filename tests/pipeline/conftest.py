@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,9 +12,11 @@ import pytest
 
 from pipeline.config import user_code
 from pipeline.config.settings import PipelineConfig
+from pipeline.own_modules import ROOT
 from pipeline.runs import provenance
 
-_closure = functools.cache(user_code.import_closure)
+_original_closure = user_code.import_closure
+_closure = functools.cache(_original_closure)
 _schema = functools.cache(PipelineConfig.model_json_schema)
 _version = functools.cache(provenance.version)
 
@@ -21,11 +24,13 @@ _version = functools.cache(provenance.version)
 def _cached_closure(
     roots: list[str], folder: Path, never_loads: Sequence[str] = ()
 ) -> dict[str, Path]:
-    return _closure(tuple(roots), folder, tuple(never_loads))
+    if folder != ROOT:
+        return _original_closure(roots, folder, never_loads)
+    return dict(_closure(tuple(roots), folder, tuple(never_loads)))
 
 
 def _cached_schema(**options: Any) -> dict[str, Any]:
-    return _original_schema(**options) if options else _schema()
+    return _original_schema(**options) if options else copy.deepcopy(_schema())
 
 
 _original_schema = PipelineConfig.model_json_schema

@@ -56,6 +56,16 @@ class CpuBudget:
                 self._shared = shared + self._seconds() - seconds
 
     @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
+        """Counts the teardown after the last test of a process, which ends shared fixtures."""
+        seconds = self._seconds()
+        try:
+            return (yield)
+        finally:
+            if nextitem is None:
+                self._shared += self._seconds() - seconds
+
+    @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, Any, Any]:
         """Notes the seconds of a phase of a test; xdist's workers send them with the report."""
         report = yield
@@ -68,10 +78,11 @@ class CpuBudget:
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Adds up, in the process that reports."""
-        own, shared = report.cpu
+        # The report of a worker that crashed has no seconds.
+        own, shared = getattr(report, "cpu", (0.0, 0.0))
         self._tests[report.nodeid] += own
         self._sum_shared += shared
-        if report.is_limited:
+        if getattr(report, "is_limited", False):
             self._limited.add(report.nodeid)
 
     def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:

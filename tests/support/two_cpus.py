@@ -20,18 +20,22 @@ def _split_cpu(tensorflow: Any) -> None:
 
 
 class _ImportHook(importlib.abc.MetaPathFinder):
-    """Finds TensorFlow once, and adds to what its import does."""
+    """Finds TensorFlow, and adds to what its import does."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         if fullname != "tensorflow":
             return None
         sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            sys.meta_path.insert(0, self)
         if spec is None or spec.loader is None:
             return spec
         execute = spec.loader.exec_module
 
         def execute_and_split(module: ModuleType) -> None:
+            sys.meta_path.remove(self)
             execute(module)
             _split_cpu(module)
 

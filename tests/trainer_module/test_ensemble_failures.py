@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainer_module.errors import DivergedError, TrainingError
+from trainer_module.errors import DivergedError, MemberLimitError, TrainingError
 from trainer_module.settings import ModelSettings, Task, TrainerSettings
 
 
@@ -28,7 +28,9 @@ def failing(error: Exception) -> Any:
     return fit
 
 
-@pytest.mark.parametrize("error", [DivergedError("loss is nan"), MemoryError("no memory")])
+@pytest.mark.parametrize(
+    "error", [DivergedError("loss is nan"), MemoryError("no memory"), MemberLimitError("classes")]
+)
 def test_a_member_without_memory_or_finite_numbers_is_left_out(trainings: Any, error) -> None:
     trainings.try_member("tabular", failing(error))
     assert trainings.failures == {"tabular": error}

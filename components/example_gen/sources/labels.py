@@ -79,7 +79,7 @@ class JoinedSource(RowsSource):
         super().__init__(settings, rows)
         self._labels, self._make_source = labels, make_source
         self._label_survey: ColumnSurvey | None = None
-        self._label_table: tuple[ColumnKind, _Labels] | None = None
+        self._label_table: tuple[tuple[ColumnKind, ColumnKind], _Labels] | None = None
 
     def survey(self, files: Files) -> Survey:
         """Returns the columns of the wrapped source, and the label."""
@@ -95,9 +95,9 @@ class JoinedSource(RowsSource):
 
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
         """Yields the rows with their labels. If the key is `request_id`, the column is left out."""
-        kind = kinds[self._settings.label]
-        if self._label_table is None or self._label_table[0] is not kind:
-            self._label_table = kind, self._read_labels(kind)
+        read_as = kinds[self._settings.label], kinds[self._labels.key]
+        if self._label_table is None or self._label_table[0] != read_as:
+            self._label_table = read_as, self._read_labels(*read_as)
         batches: list[Batch] = []
         for batch in self._rows.read(files, kinds):
             batches.append(batch)
@@ -156,13 +156,15 @@ class JoinedSource(RowsSource):
             columns.append(label_columns[self._settings.label])
         return reduce(ColumnSurvey.merge, columns)
 
-    def _read_labels(self, kind: ColumnKind) -> _Labels:
+    def _read_labels(self, kind: ColumnKind, key_kind: ColumnKind) -> _Labels:
         key, label = self._labels.key, self._settings.label
         keys, labels = [], []
         for source, files in self._sources():
             kinds = {n: column.kind for n, column in source.survey(files).columns.items()}
-            # As text, a key keeps its leading zeros.
-            for batch in source.read(files, kinds | {label: kind, key: ColumnKind.BYTES}):
+            # Where the rows have a text, a key keeps its leading zeros.
+            is_text = key_kind is ColumnKind.BYTES
+            read_as = {label: kind, **({key: ColumnKind.BYTES} if is_text else {})}
+            for batch in source.read(files, kinds | read_as):
                 keys.append(_as_text(batch.rows.column(key), key, files[0]))
                 labels.append(first_values(batch.rows.column(label)))
         typed = next((part.type for part in labels if not pa.types.is_null(part.type)), pa.int64())

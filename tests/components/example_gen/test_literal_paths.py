@@ -53,3 +53,35 @@ def test_an_output_folder_with_wildcards_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"\[1\]"):
         make_root(Layout(tmp_path / "out [1]", "name"))
     assert not (tmp_path / "out [1]").exists()
+
+
+def test_changed_files_below_a_folder_with_wildcards_are_new_input(tmp_path: Path) -> None:
+    from tfx.proto import example_gen_pb2
+
+    from components.example_gen.component import Driver
+
+    folder = tmp_path / "data [1]"
+    folder.mkdir()
+    split = example_gen_pb2.Input.Split(name="all", pattern="*.csv")
+    fingerprints = []
+    for text in ("x\n1\n", "x\n1\n2\n"):
+        (folder / "a.csv").write_text(text)
+        processor = Driver(None).get_input_processor([split], None, str(folder))
+        span, version = processor.resolve_span_and_version()
+        fingerprints.append(processor.get_input_fingerprint(span, version))
+    assert fingerprints[0] != fingerprints[1]
+    assert "num_files:1" in fingerprints[0]
+
+
+def test_spans_below_a_folder_with_wildcards_are_found(tmp_path: Path) -> None:
+    from pipeline.config.sections.data import DataSettings
+    from pipeline.data.files import locate_data
+    from pipeline.data.spans import list_spans
+
+    path = f"{tmp_path}/data [1]/{{SPAN}}/*.csv"
+    data = DataSettings.model_validate({"format": "csv", "path": path, "label": "y"})
+    for number in (1, 2):
+        (folder := tmp_path / "data [1]" / str(number)).mkdir(parents=True)
+        (folder / "a.csv").write_text("x,y\n1,2\n")
+    location = locate_data(data, Layout(tmp_path / "output", "name"))
+    assert [span.number for span in list_spans(data, location)] == [1, 2]

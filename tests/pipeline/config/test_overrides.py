@@ -57,5 +57,17 @@ def test_a_mapping_of_another_kind_or_type_replaces(load) -> None:
     assert changed["tips"].type == "ignore"
 
 
+def test_mappings_that_mean_something_only_together_are_replaced(load) -> None:
+    split = load("data={split_by: fare, splits: {train: 3, eval: 1}}", "data={format: jsonl}").data
+    assert (split.format, split.split_by, split.path) == ("jsonl", "fare", "trips.csv")
+    assert load("data.splits={a: 1, b: 1}", "data.splits={c: 1, d: 1}").data.splits.keys() == {
+        "c",
+        "d",
+    }
+    space = "tune.space={train.batch_size: {choice: [16, 32]}}"
+    other = "tune.space={train.batch_size: {int: [8, 64]}}"
+    assert set(load(space, other).tune.space["train.batch_size"].model_fields_set) == {"integers"}
+
+
 def test_an_empty_mapping_clears(load) -> None:
     assert load("evaluate.thresholds={}").evaluate.thresholds == {}

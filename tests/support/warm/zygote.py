@@ -141,6 +141,7 @@ def become_and_run(order: Mapping[str, Any], server: int) -> NoReturn:
     del server
     program = Program(**{**order["program"], "kind": Kind(order["program"]["kind"])})
     become(order["argv"], program)
+    _note_seconds_at_exit()
     processes.install(_address)
     code, is_interrupted = 0, False
     try:
@@ -157,10 +158,22 @@ def become_and_run(order: Mapping[str, Any], server: int) -> NoReturn:
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
     if is_interrupted:
+        note_seconds()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
-    note_seconds()
     os._exit(code)
+
+
+def _note_seconds_at_exit() -> None:
+    """Has this process, and none that it forks, note its seconds when it exits."""
+    this, leave = os.getpid(), os._exit
+
+    def note_and_leave(code: int) -> NoReturn:
+        if os.getpid() == this:
+            note_seconds()
+        leave(code)
+
+    os._exit = note_and_leave
 
 
 def _run(program: Program) -> None:

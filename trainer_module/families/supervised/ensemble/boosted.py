@@ -6,7 +6,7 @@ import itertools
 import math
 
 from trainer_module.data.dealing import Folds
-from trainer_module.errors import TrainingError
+from trainer_module.errors import MemberLimitError
 from trainer_module.families.supervised.ensemble.member import Member, forest_member
 from trainer_module.families.supervised.trees.growing import GrownForest, Report, TreeExamples, grow
 from trainer_module.families.supervised.trees.thresholds import move_thresholds
@@ -46,7 +46,7 @@ def grow_boosted(
     """
     classes, rows = problem.output_units, len(examples.label)
     if classes >= MANY_CLASSES and classes * rows > MAX_WORK:
-        raise TrainingError(
+        raise MemberLimitError(
             f"boosted trees of {classes:,} classes, each with a tree of its own, would take too "
             f"long for {rows:,} rows"
         )

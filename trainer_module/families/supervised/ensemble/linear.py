@@ -16,7 +16,7 @@ import tf_keras
 from threadpoolctl import threadpool_limits
 
 from trainer_module.data.dealing import Folds
-from trainer_module.errors import TrainingError
+from trainer_module.errors import MemberLimitError
 from trainer_module.families.supervised.ensemble.member import Build, Member, as_outputs
 from trainer_module.families.supervised.ensemble.weights import Labels
 from trainer_module.families.supervised.trees.estimators import (
@@ -151,7 +151,7 @@ def fit_linear(examples: TreeExamples, problem: Problem, folds: Folds, seed: int
 
 
 def _check_size(problem: Problem, work: int, width: int) -> None:
-    """Raises TrainingError if a fit takes too long or too much memory.
+    """Raises MemberLimitError if a fit takes too long or too much memory.
 
     Args:
       problem: the task.
@@ -160,9 +160,11 @@ def _check_size(problem: Problem, work: int, width: int) -> None:
     """
     weights = width * problem.output_units
     if max(work, weights) > MAX_WORK:
-        raise TrainingError("the linear model would take too long for so many rows and classes")
+        raise MemberLimitError("the linear model would take too long for so many rows and classes")
     if problem.task.is_classification and weights * BYTES_PER_WEIGHT > free_memory():
-        raise TrainingError("the linear model of so many terms and classes takes too much memory")
+        raise MemberLimitError(
+            "the linear model of so many classes and terms takes too much memory"
+        )
 
 
 def build_linear(

@@ -12,7 +12,7 @@ import numpy as np
 
 from trainer_module.data.dealing import Folds
 from trainer_module.data.input_pipeline import Split
-from trainer_module.errors import TrainingError, counted
+from trainer_module.errors import MemberLimitError, TrainingError, counted
 from trainer_module.families.supervised.trees.forest import (
     Forest,
     TreeColumn,
@@ -226,7 +226,7 @@ def grow(
 
 def _check_outputs(model: Any, problem: Problem) -> None:
     if len(model.initial_predictions()) != problem.output_units:
-        raise TrainingError(
+        raise MemberLimitError(
             "trees need examples of all classes, but the train split has none of a class, or none "
             f"with a weight; its classes are {', '.join(problem.classes)}."
         )
