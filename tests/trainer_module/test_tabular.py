@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import tf_keras
 
 from tests.support.trainer_data import Transformed
 from tests.support.warm_data import export, layer, load, prepare, using
+from trainer_module.data.loading import measure_quartiles
 from trainer_module.families.supervised.losses import make_loss
 from trainer_module.families.supervised.models.members import (
     MembersLoss,
@@ -119,3 +121,13 @@ def test_warm_start_follows_the_columns(
     np.testing.assert_array_equal(signs_now[:, kept], signs[:, kept])
     was, now = layer(old, "output"), layer(new, "output")
     np.testing.assert_array_equal(now[0][..., [0, 1, 3]], was[0])
+
+
+@pytest.mark.slow
+def test_quartiles_are_those_of_the_train_split(houses: Transformed, tmp_path: Path) -> None:
+    train = prepare(houses, tmp_path, None).train
+    in_memory = measure_quartiles(train.reader, train.content)
+    found = np.quantile(train.content.tensors["size"], [0, 0.25, 0.5, 0.75, 1])
+    np.testing.assert_allclose(in_memory["size"].ravel(), found, rtol=1e-6)
+    from_files = measure_quartiles(train.reader, replace(train.content, tensors=None))
+    np.testing.assert_array_equal(from_files["size"], in_memory["size"])

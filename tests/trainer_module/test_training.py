@@ -218,3 +218,17 @@ def test_epoch_is_described_by_its_metrics() -> None:
     assert describe_epoch(logs) == (
         "loss 0.5, val_loss 0.625, auc 0.75, val_auc 1, learning_rate 0.1"
     )
+
+
+@pytest.mark.slow
+def test_tensorboard_shows_steps_the_graph_and_a_profile(tmp_path: Path) -> None:
+    board = {"graph": True, "every": "batch", "profile": [2, 3]}
+    fit(tmp_path, epochs=2, tensorboard=board)
+    (events,) = tf.io.gfile.glob(str(tmp_path / "train" / "events*"))
+    found = [*tf.compat.v1.train.summary_iterator(events)]
+    steps = [e.step for e in found for value in e.summary.value if value.tag == "batch_loss"]
+    assert steps == [*range(1, 9)]
+    assert any(event.graph_def for event in found), "of the operations"
+    tags = {value.tag for event in found for value in event.summary.value}
+    assert {"keras", "epoch_loss", "epoch_learning_rate", "batch_3"} <= tags
+    assert tf.io.gfile.glob(str(tmp_path / "plugins" / "profile" / "*" / "*"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -336,3 +337,33 @@ def test_settings_of_the_verdict_survive_json() -> None:
     )
     assert VerdictSettings.from_json(settings.to_json()) == settings
     assert VerdictSettings.from_json("") == VerdictSettings()
+
+
+def intervals_of(accumulator: Accumulator) -> EvaluationIntervals:
+    numbers = accumulator.reported_slices()
+    slices = accumulator.results(numbers)
+    metrics = {number: found for number, (_, found) in zip(numbers, slices, strict=True)}
+    return compute_intervals(accumulator, metrics, VerdictSettings(CONFIDENCE), lambda key: True)
+
+
+def assert_equal(found: EvaluationIntervals, expected: EvaluationIntervals) -> None:
+    assert set(found.slices) == set(expected.slices)
+    for where, metrics in expected.slices.items():
+        for name, noise in metrics.items():
+            other = found.find(name, where)
+            assert (other.interval is None) == (noise.interval is None), (where, name)
+            if noise.interval is not None and other.interval is not None:
+                assert other.interval.ends == pytest.approx(noise.interval.ends, rel=1e-6)
+
+
+def test_intervals_depend_neither_on_batches_nor_on_the_order_of_files() -> None:
+    whole = accumulator_of("binary", np.arange(200))
+    whole.merge(accumulator_of("binary", np.arange(200, 300), file=1))
+    first = accumulator_of("binary", np.arange(50), np.arange(50, 70), np.arange(70, 200))
+    # As they are sent from one process to another.
+    second = accumulator_of("binary", np.arange(200, 290), np.arange(290, 300), file=1)
+    merged: Accumulator = pickle.loads(pickle.dumps(second))  # noqa: S301
+    merged.merge(first)
+    expected = intervals_of(whole)
+    assert expected.slices[""]["auc"].interval is not None
+    assert_equal(intervals_of(merged), expected)

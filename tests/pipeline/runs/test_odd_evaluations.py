@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -132,3 +133,16 @@ def test_a_difference_that_is_not_significant_is_reported_and_blesses(tmp_path: 
         "accuracy is 0.9375, worse than the 0.95 of the model in service (a larger "
         "evaluate.thresholds.accuracy.tolerance allows a larger difference)"
     )
+
+
+def test_a_metric_that_is_undefined_on_the_whole_split_blocks(tmp_path: Path) -> None:
+    """TFMA says that the AUC of one class is 0, which any threshold of an error would keep."""
+    rows = [row(number) for number in range(1, 61, 2)]
+    examples, good = write_rows(tmp_path, rows), write_model(tmp_path, "good")
+    config = config_of({"thresholds": {"auc": {"min": 0.0}}})
+    report = report_of(measure(tmp_path / "measured", config, examples, good, good))
+    assert not report.blessed
+    assert "auc" in report.reason
+    (auc, *_others) = report.metrics.values()
+    assert math.isnan(auc.value)
+    assert auc.interval is None

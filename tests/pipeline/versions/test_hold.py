@@ -5,15 +5,18 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
+import time
 from datetime import datetime, timedelta
 
 import pytest
 
 from pipeline.records.event_log import EventKind
+from pipeline.versions import hold as hold_module
 from pipeline.versions import rollback as rollback_module
-from pipeline.versions.hold import read_hold, release_hold, set_hold
+from pipeline.versions.hold import pushing, read_hold, release_hold, set_hold
 from tests.support.pipeline_service import Service
-from trainer_module.errors import ConfigError
+from trainer_module.errors import ConfigError, TryLaterError
 
 SCHEDULED = ("--set", "schedule={cron: 0 3 * * *}")
 
@@ -106,3 +109,27 @@ def test_approving_an_unknown_version_is_refused(service: Service) -> None:
     done = service.command("approve", "7", "--reason", "looks right")
     assert done.returncode == 2
     assert done.stderr == "approve 7: no model waits\n"
+
+
+def test_hold_waits_for_a_push_that_is_in_progress(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    begun = threading.Event()
+
+    def push() -> None:
+        with pushing(service.layout):
+            begun.set()
+            time.sleep(0.3)
+            order.append("pushed")
+
+    thread = threading.Thread(target=push)
+    thread.start()
+    begun.wait()
+    set_hold(service.layout, service.event_log, "complaints")
+    order.append("held")
+    thread.join()
+    assert order == ["pushed", "held"]
+    monkeypatch.setattr(hold_module, "WAIT_SECONDS", 0.05)
+    with pushing(service.layout), pytest.raises(TryLaterError):
+        set_hold(service.layout, service.event_log, "complaints")
