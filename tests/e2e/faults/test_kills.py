@@ -37,7 +37,6 @@ class Victim:
 
 VICTIMS = [
     Victim("multi_worker_mirrored", "worker 1"),
-    Victim("parameter_server", "the chief"),
     Victim("parameter_server", "worker 1"),
 ]
 KILLED_AFTER = 5
