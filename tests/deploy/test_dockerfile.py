@@ -131,7 +131,8 @@ def test_other_files_of_a_checkout_are_not_copied() -> None:
 
 
 def test_image_holds_only_code_and_examples(image_code: Path) -> None:
-    files = [path for path in image_code.rglob("*") if path.is_file()]
+    found = (path for path in image_code.rglob("*") if "__pycache__" not in path.parts)
+    files = [path for path in found if path.is_file()]
     others = {"LICENSE", "pyproject.toml"}
     assert {path.suffix for path in files if path.name not in others} == SUFFIXES
     assert not [path for path in files if "test" in path.name]

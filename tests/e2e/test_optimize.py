@@ -38,8 +38,8 @@ VARIANTS = ("float", "int8")
 
 
 def command(*settings: str, variants: tuple[str, ...] = VARIANTS, **accept: float) -> list[str]:
-    settings = {"variants": list(variants), "accept": {"max_metric_drop": 0.05, **accept}}
-    optimize = f"optimize={json.dumps(settings)}"
+    wanted = {"variants": list(variants), "accept": {"max_metric_drop": 0.05, **accept}}
+    optimize = f"optimize={json.dumps(wanted)}"
     options = [part for one in (*SETTINGS, optimize, *settings) for part in ("--set", one)]
     return ["run", "--config", str(DIGITS), *options]
 

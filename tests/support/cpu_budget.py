@@ -23,7 +23,8 @@ FAST = "not slow"
 """The expression of markers that selects the fast tier."""
 TIER_SECONDS = 750
 TEST_SECONDS = 1
-"""Of a test that has not the marker `proof`."""
+"""Of a test without the marker `proof`. Beyond these it is listed; beyond twice as many, which the
+first use of a library and a busy machine explain no more, the tier fails."""
 _LIBRARY_MODULES = 100
 """So many new modules in a phase of a test are a library's."""
 
@@ -88,12 +89,13 @@ class CpuBudget:
     def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
         """Prints the sums, the dearest tests, and what is beyond a limit of the fast tier."""
         total = self._tests.total() + self._sum_shared
+        is_fast = config.option.markexpr == FAST
         terminalreporter.section(f"{total:.0f} CPU seconds, {self._sum_shared:.0f} of them shared")
-        for test, seconds in self._tests.most_common(10):
-            terminalreporter.write_line(f"{seconds:6.1f} s  {test}")
-        if config.option.markexpr != FAST:
-            return
-        for problem in self._problems(total):
+        dear = [test for test in self._limited if self._tests[test] > TEST_SECONDS]
+        slowest = [test for test, _ in self._tests.most_common(10)]
+        for test in dict.fromkeys([*slowest, *(sorted(dear) if is_fast else [])]):
+            terminalreporter.write_line(f"{self._tests[test]:6.1f} s  {test}")
+        for problem in self._problems(total) if is_fast else ():
             terminalreporter.write_line(problem, red=True)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -103,8 +105,11 @@ class CpuBudget:
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
     def _problems(self, total: float) -> list[str]:
-        dear = [t for t in sorted(self._limited) if self._tests[t] > TEST_SECONDS]
-        problems = [f"{t} needs more than {TEST_SECONDS} CPU s: mark it as slow" for t in dear]
+        problems = [
+            f"{test} needs more than {TEST_SECONDS} CPU s: mark it as slow"
+            for test in sorted(self._limited)
+            if self._tests[test] > 2 * TEST_SECONDS
+        ]
         if total > TIER_SECONDS:
             problems.append(f"The fast tests need more than {TIER_SECONDS} CPU s together.")
         return problems

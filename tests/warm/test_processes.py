@@ -41,6 +41,7 @@ def both(*words: str, **options: Any) -> list[tuple[int, str, str]]:
     return [(one.returncode, one.stdout, one.stderr) for one in done]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", ENDS.values(), ids=ENDS)
 def test_forked_program_ends_as_a_fresh_python_does(code: str) -> None:
     forked, cold = both("-c", code)

@@ -117,6 +117,7 @@ def test_broken_cluster_file_is_left_alone(tmp_path: Path, text: str, found: str
     assert (tmp_path / FILE).read_text() == text
 
 
+@pytest.mark.slow
 def test_process_that_has_the_pid_of_a_dead_server_is_left_alone(
     tmp_path: Path, process: Process
 ) -> None:

@@ -151,6 +151,12 @@ def test_rollback_puts_the_first_in_service_and_the_second_never_comes_back(
     compared = project.summary("digits")["metrics"]["accuracy"]["in_service"]
     assert compared == pytest.approx(first, abs=1e-4)
 
+    # It is pushed when the hold is released and somebody approves.
+    (waits,) = [listed for listed in models(project) if listed["waits"]]
+    assert project.scopeline("release").returncode == 0
+    done = project.scopeline("approve", str(waits["version"]), "--reason", "checked")
+    assert done.returncode == 0, done.stderr
+
 
 def test_old_runs_are_deleted_and_the_last_one_stays_cached(
     project: Project, layout: Layout, pushed: list[Path]

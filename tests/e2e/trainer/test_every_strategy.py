@@ -29,23 +29,6 @@ def changes(*settings: str) -> list[str]:
     return [part for setting in settings for part in ("--set", setting)]
 
 
-# Other strategies train in tests/proof/test_strategies.py, in test_digits.py and test_tutorial.py.
-def test_digits_is_pushed_under_parameter_servers(project: Project) -> None:
-    strategy, loop = "parameter_server", "custom"
-    settings = (f"train.strategy={strategy}", f"train.loop={loop}", *SETTINGS)
-    done = project.scopeline("run", *changes(*settings))
-    assert done.returncode == 0, done.stdout + done.stderr
-    summary = project.summary("digits")
-    training = summary["training"]
-    assert (training["strategy"], training["loop"]) == (strategy, loop)
-    assert (summary["replicas"], training["global_batch_size"]) == (1, 64)
-    assert summary["status"] == "pushed"
-    assert training["steps"] == training["epochs"] * -(-1442 // 64)
-    assert training["step_seconds"] > 0
-    assert training["examples_per_second"] > 0
-    assert len(training["examples_per_worker"]) == training["workers"]
-
-
 def run_with(project: Project, tf_config: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return warm.run(
         project.command("run", *arguments),

@@ -92,6 +92,7 @@ def test_show_reads_results_from_the_summary(output: Path) -> None:
     assert "and 1 more; --rows N shows more" in trainer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -100,6 +100,7 @@ def test_members_of_an_ensemble_have_spaces_and_turns_of_their_own() -> None:
     assert SearchPlan(given=given, tune={"auto": True, "parallel": 3}).parallel == 3
 
 
+@pytest.mark.slow
 def test_kinds_that_do_not_fit_the_features_or_the_task_are_not_tried() -> None:
     def tried(**changes: Any) -> set[str]:
         settings = TrainerSettings.model_validate({**GIVEN, **changes})
