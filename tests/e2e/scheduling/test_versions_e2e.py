@@ -156,6 +156,8 @@ def test_rollback_puts_the_first_in_service_and_the_second_never_comes_back(
     assert project.scopeline("release").returncode == 0
     done = project.scopeline("approve", str(waits["version"]), "--reason", "checked")
     assert done.returncode == 0, done.stderr
+    rerun = project.scopeline(*run_with(3))
+    assert rerun.returncode == 0, rerun.stdout + rerun.stderr
 
 
 def test_old_runs_are_deleted_and_the_last_one_stays_cached(
