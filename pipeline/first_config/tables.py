@@ -185,27 +185,24 @@ def _extent(table: Table) -> str:
     return f"{part}{'' if whole else 'the first '}{counted(rows.total, 'row')}"
 
 
-_CLASS_NAMES = ["none", "nil"]
+_CLASS_NAMES = ["none", "nil", "nan"]
 """The placeholders that may be the name of a class, such as a damage of none."""
 
 
 def _mark_unlabelled(table: Table, label: str) -> Table:
-    """Returns the table with labels such as NaN or N/A as missing values, if two classes remain.
+    """Returns the table with labels such as N/A as missing values, if two classes remain.
 
-    All formats read NaN as a missing label; the others are `missing_values` of CSV files.
+    They are `missing_values` of CSV files; other formats have no such names.
     """
     beginning, values = table.beginning, table.beginning.rows.columns[label]
-    if not pa.types.is_binary(values.type):
+    if not pa.types.is_binary(values.type) or table.data.format != "csv":
         return table
     names = pc.ascii_lower(pc.ascii_trim_whitespace(values.view(pa.string())))
-    missing = pc.equal(names, "nan")
-    if table.data.format == "csv":
-        may_be_class = pc.is_in(names, pa.array(_CLASS_NAMES))
-        others = pc.and_not(pc.and_not(are_placeholders(names), may_be_class), missing)
-        found = sorted(text.decode() for text in values.filter(others).unique().to_pylist())
-        missing = pc.or_(missing, others)
-        update = {"missing_values": found}
-        beginning = replace(beginning, dialect=beginning.dialect.model_copy(update=update))
+    may_be_class = pc.is_in(names, pa.array(_CLASS_NAMES))
+    missing = pc.and_not(are_placeholders(names), may_be_class)
+    found = sorted(text.decode() for text in values.filter(missing).unique().to_pylist())
+    update = {"missing_values": found}
+    beginning = replace(beginning, dialect=beginning.dialect.model_copy(update=update))
     labels = pc.if_else(missing, pa.scalar(None, values.type), values)
     (facts,) = collect_facts({label: labels}, {}, beginning.rows.total)
     if facts.distinct < 2:
