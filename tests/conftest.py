@@ -16,6 +16,7 @@ from components.processes.stopping import SIGNALS
 from pipeline.runs.imports import freeze_imports
 from tests.support import warm
 from tests.support.browser import EXECUTABLE, Browser
+from tests.support.project import Project
 from tests.support.two_cpus import split_cpu_at_import
 from trainer_module.typed_words import OPTIONS_VARIABLE, PROGRAM_VARIABLE
 
@@ -40,10 +41,8 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Slow tests begin, so that no process is left with one of them at the end."""
 
-    def order(item: pytest.Item) -> int:
-        return (
-            0 if item.get_closest_marker("slow") else 1 if item.get_closest_marker("proof") else 2
-        )
+    def order(item: pytest.Item) -> tuple[bool, bool]:
+        return item.get_closest_marker("slow") is None, item.get_closest_marker("proof") is None
 
     items.sort(key=order)
 
@@ -81,3 +80,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         pytest.skip("there is no Chromium here; `apt-get install -y chromium` brings it")
     with Browser(tmp_path_factory.mktemp("browser")) as started:
         yield started
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A folder of a module's own, in which its pipelines run."""
+    return Project(tmp_path_factory.mktemp("project"))

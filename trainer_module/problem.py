@@ -17,7 +17,7 @@ from trainer_module.features import FEATURES, feature_class
 from trainer_module.features.base import PACKED, SPLIT_KEYS, WORDS_SUFFIX, BaseFeature, underscored
 from trainer_module.features.numeric import NumericFeature, packed_places
 from trainer_module.features.text.text import TextFeature
-from trainer_module.features.transformed import TransformedFeature
+from trainer_module.features.transformed import TransformedFeature, free_name
 from trainer_module.features.vocabularies import read_classes
 from trainer_module.measures import make_measure
 from trainer_module.settings.tasks import BaseTask, Task, as_task
@@ -132,13 +132,8 @@ class Problem:
         return tuple(feature for feature in self.features if feature.kind == kind)
 
     def layer_name(self, name: str) -> str:
-        """Returns `name`, or a longer name if a feature has it: Keras names inputs like features,
-        and each name may occur once in a model.
-        """
-        taken = {feature.name for feature in self.features}
-        while name in taken:
-            name = f"{name}_layer"
-        return name
+        """Returns `name`, or a longer name if a feature, and so an input of Keras, has it."""
+        return free_name(name, {feature.name for feature in self.features})
 
     def make_inputs(self) -> dict[str, tf.Tensor]:
         """Returns a new Keras input for each feature, by name."""

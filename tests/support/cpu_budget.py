@@ -42,9 +42,7 @@ class CpuBudget:
         self._limited: set[str] = set()
 
     def _seconds(self) -> float:
-        used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-        forked = sum(map(float, self._file.read_text().split()))
-        return forked + sum(one.ru_utime + one.ru_stime for one in used)
+        return _own_seconds() + sum(map(float, self._file.read_text().split()))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: Any) -> Generator[None, Any, Any]:
@@ -88,40 +86,51 @@ class CpuBudget:
 
     def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
         """Prints the sums, the dearest tests, and what is beyond a limit of the fast tier."""
-        total = self._tests.total() + self._sum_shared
-        is_fast = config.option.markexpr == FAST
-        terminalreporter.section(f"{total:.0f} CPU seconds, {self._sum_shared:.0f} of them shared")
-        dear = [test for test in self._limited if self._tests[test] > TEST_SECONDS]
-        slowest = [test for test, _ in self._tests.most_common(10)]
-        for test in dict.fromkeys([*slowest, *(sorted(dear) if is_fast else [])]):
+        title = f"{self._total:.0f} CPU seconds, {self._sum_shared:.0f} of them shared"
+        terminalreporter.section(title)
+        shown = [test for test, _ in self._tests.most_common(10)]
+        if config.option.markexpr == FAST:
+            shown += sorted(test for test in self._limited if self._tests[test] > TEST_SECONDS)
+        for test in dict.fromkeys(shown):
             terminalreporter.write_line(f"{self._tests[test]:6.1f} s  {test}")
-        for problem in self._problems(total) if is_fast else ():
+        for problem in self._problems(config):
             terminalreporter.write_line(problem, red=True)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Fails the fast tier where it, or a test, is beyond its limit."""
-        total = self._tests.total() + self._sum_shared
-        if session.config.option.markexpr == FAST and self._problems(total):
+        if self._problems(session.config):
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
-    def _problems(self, total: float) -> list[str]:
+    @property
+    def _total(self) -> float:
+        return self._tests.total() + self._sum_shared
+
+    def _problems(self, config: pytest.Config) -> list[str]:
+        """Returns what is beyond a limit, if the fast tier is what runs."""
+        if config.option.markexpr != FAST:
+            return []
         problems = [
             f"{test} needs more than {TEST_SECONDS} CPU s: mark it as slow"
             for test in sorted(self._limited)
             if self._tests[test] > 2 * TEST_SECONDS
         ]
-        if total > TIER_SECONDS:
+        if self._total > TIER_SECONDS:
             problems.append(f"The fast tests need more than {TIER_SECONDS} CPU s together.")
         return problems
+
+
+def _own_seconds() -> float:
+    """Returns the CPU seconds of this process and its ended children."""
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def note_seconds() -> None:
     """Appends what this process and its ended children have used; for a process that ends."""
     file = os.environ.get(VARIABLE)
     if file is not None and os.path.exists(file):  # noqa: PTH110
-        used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
         with open(file, "a") as lines:  # noqa: PTH123
-            lines.write(f"{sum(one.ru_utime + one.ru_stime for one in used):.3f}\n")
+            lines.write(f"{_own_seconds():.3f}\n")
 
 
 def pytest_configure(config: pytest.Config) -> None:

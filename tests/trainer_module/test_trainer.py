@@ -51,11 +51,6 @@ def shades_run(shades: Transformed, shades_model: str) -> FnArgs:
     return shades.fn_args(Path(shades_model).parent)
 
 
-@pytest.fixture(scope="module")
-def houses_run(houses: Transformed, houses_model: str) -> FnArgs:
-    return houses.fn_args(Path(houses_model).parent)
-
-
 @pytest.mark.slow
 def test_record_of_a_training(trips_run: FnArgs) -> None:
     record = record_of(trips_run)

@@ -5,11 +5,19 @@ from __future__ import annotations
 import math
 import re
 import zlib
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import tensorflow as tf
 
 from trainer_module.features import feature_class
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """Returns `name`, or a longer name if an input has it: each name occurs once in a model."""
+    while name in taken:
+        name = f"{name}_layer"
+    return name
 
 
 @dataclass(frozen=True)
@@ -59,10 +67,7 @@ class TransformedFeature:
             safe = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
             # The hash distinguishes columns whose names differ only in replaced characters.
             name = f"column_{safe}_{zlib.crc32(name.encode()):08x}"
-        name = f"{name}_{role}"
-        while name in self.taken:
-            name = f"{name}_layer"
-        return name
+        return free_name(f"{name}_{role}", self.taken)
 
     @property
     def bytes_per_example(self) -> int:

@@ -275,9 +275,10 @@ def encode_text(
         return single_values(values)
     numbers = parse_numbers(values, kind)
     if numbers is None:
-        numbers = parse_numbers(without_zero_fractions(values), kind)
-    if numbers is None:
-        numbers = parse_numbers(without_zero_fractions(without_placeholders(values)), kind)
+        others = without_placeholders(values)
+        numbers = parse_numbers(
+            without_zero_fractions(others) if kind is ColumnKind.INT else others, kind
+        )
     if numbers is None:
         raise pa.ArrowInvalid("a value is not a number")
     if missing:

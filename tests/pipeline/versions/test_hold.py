@@ -18,8 +18,6 @@ from pipeline.versions.hold import pushing, read_hold, release_hold, set_hold
 from tests.support.pipeline_service import Service
 from trainer_module.errors import ConfigError, TryLaterError
 
-SCHEDULED = ("--set", "schedule={cron: 0 3 * * *}")
-
 
 def test_hold_is_seen_until_it_is_released(service: Service) -> None:
     service.push("first")
