@@ -112,26 +112,24 @@ def resolve_input(path: str, data_format: str) -> tuple[str, str]:
       data_format: a name in `FORMATS`, whose pattern selects the files in a folder.
     """
     fixed: list[str] = []
-    rest = path.split("/")
-    while len(rest) > 1 and (not _WILDCARDS.search(rest[0]) or _exists([*fixed, rest[0]])):
+    rest, local = path.split("/"), None if is_remote(path) else Path(path)
+
+    def is_folder(name: str) -> bool:
+        return local is not None and Path("/".join([*fixed, name])).is_dir()
+
+    while len(rest) > 1 and (not _WILDCARDS.search(rest[0]) or is_folder(rest[0])):
         fixed.append(rest.pop(0))
     base, pattern = "/".join(fixed), "/".join(rest)
-    if _WILDCARDS.search(pattern) and not is_remote(path) and Path(path).is_file():
-        return base or ("/" if fixed else "."), glob.escape(pattern)
-    if not pattern or (not is_remote(path) and Path(path).is_dir()):
+    if not pattern or (local and local.is_dir()):
         base, pattern = path.rstrip("/") or "/", FORMATS[data_format].pattern
+    elif local and local.is_file():
+        pattern = glob.escape(pattern)
     return base or ("/" if fixed else "."), pattern
 
 
 def literal(folder: str) -> str:
     """Returns a glob that matches only this folder."""
     return folder if is_remote(folder) else glob.escape(folder)
-
-
-def _exists(parts: list[str]) -> bool:
-    """Returns whether the parts of a path are a local folder."""
-    path = "/".join(parts)
-    return not is_remote(path) and Path(path).is_dir()
 
 
 def check_files_exist(input_base: str, pattern: str) -> None:

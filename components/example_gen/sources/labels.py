@@ -161,10 +161,9 @@ class JoinedSource(RowsSource):
         keys, labels = [], []
         for source, files in self._sources():
             kinds = {n: column.kind for n, column in source.survey(files).columns.items()}
-            # Where the rows have a text, a key keeps its leading zeros.
-            is_text = key_kind is ColumnKind.BYTES
-            read_as = {label: kind, **({key: ColumnKind.BYTES} if is_text else {})}
-            for batch in source.read(files, kinds | read_as):
+            if key_kind is ColumnKind.BYTES:
+                kinds[key] = key_kind  # As text, a key keeps its leading zeros.
+            for batch in source.read(files, kinds | {label: kind}):
                 keys.append(_as_text(batch.rows.column(key), key, files[0]))
                 labels.append(first_values(batch.rows.column(label)))
         typed = next((part.type for part in labels if not pa.types.is_null(part.type)), pa.int64())
